@@ -30,7 +30,7 @@ QUICK = (
     "schedule/test_order.py",
     "schedule/test_pieces.py",
     "schedule/test_steps.py",
-    "schedule/test_tile_lines.py",
+    "schedule/test_tile_reads.py",
     "schedule/test_traffic.py",
 )
 # Of these the files and tests that make machine code, start processes, or take long.

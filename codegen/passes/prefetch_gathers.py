@@ -5,11 +5,12 @@
 No hardware foresees where a gathered element lies, and a core waits for memory with as many loads as fit into its window. The
 indices themselves are read in order, so those of later iterations are at hand: a prefetch of what they point at keeps more
 lines on their way, and costs little beside a line from memory; more still can be on their way to the second cache than to the
-first; rows of several lines come sooner into the first on some (`Target.rows_near`). In the last cache that pays for elements
-alone, and where they lie in more pages than a core keeps addresses of: what is nearer comes in time, and rows go on. Before a
-vector whose lanes gather, the elements of all its lanes are asked for. Where `O[i,j] = X[i, index[j]]` gathers from one row
-after another, the next one is asked for from end to end. A prefetch reads no memory itself, so an index that is out of range
-does no harm; the guard of its own iteration finds it.
+first; rows of several lines come sooner into the first on some (`gathers_rows_into_first`).
+
+In the last cache that pays for elements alone, and where they lie in more pages than a core keeps addresses of: what is nearer
+comes in time, and rows go on. Before a vector whose lanes gather, the elements of all its lanes are prefetched. Where
+`O[i,j] = X[i, index[j]]` gathers from one row after another, the next one is prefetched from end to end. A prefetch reads no
+memory itself, so an index that is out of range does no harm; the guard of its own iteration finds it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.walk import expressions, names_in, statements, subexpressions, substitute
 from polyker.codegen.passes.simplify import trip_count
+from polyker.cost.memory import gathers_rows_into_first
 from polyker.ir.dtypes import i64
-from polyker.machine.model import PAGE, PAGES, Target
+from polyker.machine.model import PAGE, Target
 
 # Lines on their way: more than a core's loads keep, fewer than its caches hold.
 LINES = 96
@@ -52,14 +54,14 @@ _GOES_ON = (LoopKind.SERIAL, LoopKind.PARALLEL)
 def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
     last, second, line = target.caches[-1].size // 2, target.cache(2).size, target.caches[0].line
-    least = max(second, min(last, PAGES * PAGE))
+    least = max(second, min(last, target.memory.pages * PAGE))
     large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > least}
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
     counting = _Ahead(large, {}, second // 2, line)
     counting.block(kernel.body)
-    prefetches = _Ahead(large, counting.counts, second // 2, line, 2 if target.asks_second else 1)
-    if target.rows_near:
+    prefetches = _Ahead(large, counting.counts, second // 2, line, 1 if target.prefetch.second_fills_first else 2)
+    if gathers_rows_into_first(target):
         prefetches.near = frozenset(row for row, size in counting.rows.items() if size > line)
     return replace(kernel, body=prefetches.block(kernel.body)) if counting.counts else kernel
 

@@ -126,15 +126,18 @@ def show(
 
 @commands.command()
 @click.option(
-    "--measure", is_flag=True, help="Measure what the core does at best, and keep it for `explain`: a second."
+    "--measure", is_flag=True, help="Measure this core: its pipes, caches, memory, prefetching. Some seconds."
 )
+@click.option("--save", is_flag=True, help="With --measure: save what was found for schedules and `explain`.")
 @in_our_words
-def doctor(measure: bool) -> None:
+def doctor(measure: bool, save: bool) -> None:
     """Print versions, the processor and what is missing, and try a kernel."""
+    if save and not measure:
+        raise click.UsageError("--save saves what --measure finds: give both")
     from polyker.cli.doctor import examine
 
     healthy = True
-    for line in examine(measure=measure):
+    for line in examine(measure=measure, save=save):
         click.echo(line.text)
         healthy = healthy and line.healthy
     if not healthy:

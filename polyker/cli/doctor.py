@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 VARIABLES = {
     "POLYKER_INTERPRET": "1: run operators in the plain interpreter instead of compiling them (slow, for debugging)",
     "POLYKER_TARGET": "the target compiled for where a call names none, such as cpu:x86-64-v3",
+    "POLYKER_MACHINE": "a file with facts of the processor, instead of what `polyker doctor --measure --save` saved; empty: none",
     "POLYKER_NUM_THREADS": "threads that a kernel runs on, where the option `threads` says nothing",
     "POLYKER_SIM_SEED": "the order of the threads on the target cuda-sim: 0 as they are numbered, else shuffled by it",
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
@@ -21,7 +22,7 @@ VARIABLES = {
     "POLYKER_DUMP": "a folder in which each compile writes what its passes made, one file a pass that changed something",
     "POLYKER_CACHE_DIR": "the folder in which machine code for GPUs is kept, instead of the user's cache folder",
 }
-CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "click", "rich")
+CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "tomli_w", "click", "rich")
 ARITHMETIC = ("avx", "fma", "f16c", "amx", "neon", "sve", "fullfp16", "bf16", "dotprod", "i8mm")
 EXTRAS = {
     "ml_dtypes": "the element type bf16 in numpy arrays",
@@ -40,15 +41,17 @@ class Finding:
     healthy: bool = True
 
 
-def examine(*, measure: bool = False) -> Iterator[Finding]:
-    """Yield the report line by line; `measure`: with what the core does at best, which is stored for `explain`."""
+def examine(*, measure: bool = False, save: bool = False) -> Iterator[Finding]:
+    """Yield the report line by line; `measure`: with rates and facts of this core; `save`: for schedules and `explain`."""
     yield Finding(f"polyker {_version('polyker')}, Python {platform.python_version()} on {platform.platform()}")
     width = 2 + max(map(len, (*CORE, *EXTRAS)))
     for name in CORE:
         version = _version(name)
         yield Finding(f"  {name:<{width}}{version or 'MISSING: pip install polyker'}", version is not None)
     yield from _processor()
-    yield from _rates(measure=measure)
+    yield from _rates(measure=measure, save=save)
+    if measure:
+        yield from _facts(save=save)
     yield Finding("extras:")
     for name, use in EXTRAS.items():
         version = _version(name)
@@ -105,12 +108,36 @@ def _processor() -> Iterator[Finding]:
     yield Finding(f"  features      {' '.join(shown)} and {len(enabled) - len(shown)} more")
 
 
-def _rates(*, measure: bool) -> Iterator[Finding]:
+def _facts(*, save: bool) -> Iterator[Finding]:
+    """Measure the core as the machine files describe one."""
+    import polyker as pk
+    from polyker.codegen.llvm.jit.detect import host
+    from polyker.explain.core_facts import as_file, core_facts
+    from polyker.machine import saved
+
+    def compiled(text: str, arguments: Mapping[str, Any], target: Any) -> Any:
+        return pk.op(text).compile(**arguments, target=target, threads=1)
+
+    yield Finding("measured of one core, rates in bytes a cycle (see the machine files in the documentation):")
+    found = {}
+    for table, facts in core_facts(compiled):
+        found[table] = facts
+        yield Finding(f"  {table:<14}{', '.join(f'{name} {value}' for name, value in facts.items())}")
+    if save:
+        try:
+            yield Finding(f"  saved as {saved.save(as_file(found, host().cpu))}; schedules of new processes read it")
+        except OSError as error:
+            yield Finding(f"  NOT saved: {error}", healthy=False)
+
+
+def _rates(*, measure: bool, save: bool) -> Iterator[Finding]:
     from polyker.explain import rates
 
-    found = rates.measured() if measure else rates.stored()
+    found = rates.measured(store=save) if measure else rates.stored()
     if found is None:
-        yield Finding("  rates         not measured: `polyker doctor --measure` does, and `explain` then says seconds")
+        yield Finding(
+            "  rates         not measured: `polyker doctor --measure --save` does, and `explain` then says seconds"
+        )
         return
     peaks = ", ".join(f"{dtype} {rate / 1e9:.0f} GFLOP/s" for dtype, rate in found.flops.items())
     copies = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found.bandwidth.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyker.cost.measure import MemoryAccess
+from polyker.cost.memory import rows_at_once
 from polyker.machine.model import Target
 
 # Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one broadcast.
@@ -14,7 +15,7 @@ GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
 # Strides up to which an access is by whole vectors whose elements are picked out, or put in, and what that costs for one.
 STRIDED, SHUFFLE = 4, 0.5
 # How much longer it takes to fetch an operand from beyond the second cache by several rows at once; from memory by one row, where
-# many come sooner (`Target.streams`).
+# many come sooner (`rows_at_once`).
 SEVERAL, ONE_ROW = 0.1, 0.25
 
 
@@ -40,6 +41,6 @@ def rows_longer(rows: int, passes: bool, target: Target) -> float:
 
     `passes`: it comes from memory, and no other statement shares its rows.
     """
-    if passes and target.streams > 1:
-        return ONE_ROW * max(0, target.streams - rows) / (target.streams - 1)
+    if passes and rows_at_once(target) > 1:
+        return ONE_ROW * max(0, rows_at_once(target) - rows) / (rows_at_once(target) - 1)
     return SEVERAL * (rows > 1)

@@ -19,7 +19,7 @@ from polyker.cost.prefetch import next_tile
 from polyker.cost.tile_cost import LEAST_TERMS
 from polyker.ir.expr import Read
 from polyker.ir.typed import EXACT, PrefetchRead, TypedProgram
-from polyker.machine.model import PAGE, PAGES, Target
+from polyker.machine.model import PAGE, Target
 
 # Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
 COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
@@ -417,7 +417,7 @@ def _rows_at_once(accesses: list[MemoryAccess], measured: Measured, target: Targ
     if target.vector_bytes < target.caches[0].line:
         return ROWS_AT_ONCE
     largest = max(measured.footprint(a) * a.itemsize for a in accesses)
-    return ROWS_OF_LINES if largest <= PAGES * PAGE else ROWS_OF_FAR_LINES
+    return ROWS_OF_LINES if largest <= target.memory.pages * PAGE else ROWS_OF_FAR_LINES
 
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:

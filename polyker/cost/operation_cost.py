@@ -16,7 +16,7 @@ from polyker.machine.model import Target
 # Operations for each element of the inputs that are worth a look through these beforehand
 # (polyker.codegen.passes.x86.checked_inputs).
 LOOKED_THROUGH = 32
-# Operations that pass through the pipes of multiply-adds, and through any, where additions have others (`Target.adds_apart`);
+# Operations that pass through the pipes of multiply-adds, and through any, where additions have others (`Target.add_pipes`);
 # of functions only what is one instruction.
 MULTIPLIES = ("mul", "multiply_add", "pow", "lt", "le", "gt", "ge", "eq", "ne")
 EITHER = ("abs", "neg", "where", "and", "or", "not")
@@ -56,7 +56,7 @@ def arithmetic(measured: Measured, target: Target) -> Arithmetic:
     nodes = [e for e, _ in steps]
     floats = statement.acc.kind == "f" and all(e.dtype is None or e.dtype.kind in "fb" for e in nodes)
     products = sum(n for e, n in steps if e.op in MULTIPLIES)
-    apart = target.adds_apart and statement.reduced and floats and count > products
+    apart = target.has_separate_adders and statement.reduced and floats and count > products
     if not apart or any(map(is_costly, nodes)):
         return Arithmetic(count, target.fma_per_cycle, None)
     others = sum(n for e, n in steps if e.op in EITHER)

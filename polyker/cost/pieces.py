@@ -11,12 +11,12 @@ from math import ceil, prod
 
 from polyker.cost.blocking import blocking
 from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.memory import beyond
 from polyker.cost.plan import Plan
 from polyker.machine.model import PAGE, Target
 
-# Cycles that a line from memory takes while others are on their way, and at most until a row is followed; one of a page is from
-# the start.
-LINE, FOLLOWED = 20.0, 100.0
+# Lines of a row that are waited for until prefetchers follow it, at most; a whole page is followed from the start.
+UNFOLLOWED = 5
 
 
 def waiting(measured: Measured, plan: Plan, target: Target) -> float:
@@ -46,9 +46,9 @@ def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Targe
     tile = prod(sizes.values()) // piece * max(line, size)
     cycles = 0.0
     if size < line and tile > 0.75 * target.caches[0].size:
-        cycles += elements / piece * line * target.beyond(tile)
+        cycles += elements / piece * line * beyond(target, tile)
     if size < PAGE and target.from_memory(elements * access.itemsize):
-        cycles += elements / piece * min(FOLLOWED, LINE * ceil(size / line))
+        cycles += elements / piece * target.memory.random_line * min(UNFOLLOWED, ceil(size / line))
     return cycles
 
 
@@ -68,7 +68,7 @@ def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Tar
         kept = kept or i not in reduced
         chunk *= measured.extent(i)
         tile *= measured.extent(i) if i in reduced else plan.size(i)
-    return elements / chunk * LINE * ceil(tile * access.itemsize / target.caches[0].line)
+    return elements / chunk * target.memory.random_line * ceil(tile * access.itemsize / target.caches[0].line)
 
 
 def _inside_out(access: MemoryAccess) -> list[str]:

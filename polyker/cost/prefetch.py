@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.memory import follows_tiles, sums_prefetch_into
 from polyker.cost.plan import Plan
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
@@ -33,7 +34,7 @@ SHORT = 16384
 WRITTEN = 4096
 # Rows that vectors are used for, at least, where the next tile's are asked for.
 ROWS = 4
-# Rows of so many bytes are followed by prefetchers that begin soon (`Target.follows_rows`).
+# Rows of so many bytes are followed by prefetchers that begin soon (`follows_tiles`).
 FOLLOWED = 2048
 # How much longer than what is read of it an operand may be that counts as read whole.
 ENDS = 1.25
@@ -45,16 +46,16 @@ def line_prefetches(program: TypedProgram, measured: Measured, plan: Plan, targe
     The elements need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
     """
     vector = plan.vector
-    if vector is None or vector not in measured.statement.reduced or program.sizes or not target.asks_streams:
+    if vector is None or vector not in measured.statement.reduced or program.sizes or not sums_prefetch_into(target):
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
-    if target.asks_streams == 1:
+    if sums_prefetch_into(target) == 1:
         return _ahead(measured, streams, vector, target, plan)
     found = []
     for a in streams:
         rows = prod(n for i, n in plan.others if a.stride(i))
         if rows >= ROWS and target.from_memory(measured.footprint(a) * a.itemsize):
-            found.append(_asked(measured, a, vector, rows * SECOND, plan, target.asks_streams))
+            found.append(_asked(measured, a, vector, rows * SECOND, plan, sums_prefetch_into(target)))
     return tuple(found)
 
 
@@ -160,7 +161,7 @@ def tile_prefetches(
     far = [a for a in measured.accesses if a.read and a.itemsize * measured.footprint(a) > second]
     rows = [a for a in far if a.stride(row) and not a.stride(plan.vector) and any(abs(a.stride(r)) == 1 for r in terms)]
     found = next_tile(program, measured, plan, rows, row, target)
-    pieces = [a for a in far if _is_by_pieces(measured, a, plan)] if target.asks_second else []
+    pieces = [a for a in far if _is_by_pieces(measured, a, plan)] if not target.prefetch.second_fills_first else []
     return found + tuple(replace(a, cache=2) for a in next_tile(program, measured, plan, pieces, plan.vector, target))
 
 
@@ -190,12 +191,12 @@ def next_tile(
             continue  # a gathered element would have to be looked up first
         if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
             continue
-        if target.follows_rows and _row(measured, a) >= FOLLOWED:
+        if follows_tiles(target) and _row(measured, a) >= FOLLOWED:
             continue
         there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
         steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
         near = all(target.caches[0].holds_rows(count, step) for count, step in steps)
-        if not near and not target.asks_second:
+        if not near and target.prefetch.second_fills_first:
             continue
         found.append(PrefetchRead(replace(a.read, subscripts=there, pad=None), 1 if near else 2))
     return tuple(found)

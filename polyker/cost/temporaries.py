@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from polyker.cost.measure import Measured
+from polyker.cost.memory import fresh, passed
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import lit, subtract
 from polyker.ir.typed import TypedProgram
@@ -63,4 +64,4 @@ def room(measured: Measured, target: Target, most: int | None) -> int:
 
 def traffic(size: int, target: Target) -> float:
     """Return the cycles to write and to read a temporary of so many bytes."""
-    return size * (2 * target.passed(size) + target.fresh(size))
+    return size * (2 * passed(target, size) + fresh(size))

@@ -15,11 +15,11 @@ from math import ceil, gcd, inf, log2, prod
 
 from polyker.cost.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
 from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.memory import beyond, fresh, is_one_row_faster, rows_at_once
 from polyker.cost.operation_cost import arithmetic, takes_pairs
 from polyker.cost.packable import can_pack
 from polyker.cost.plan import Plan, bare_target, unit_iterator, vector_lanes
-from polyker.cost.tile_lines import is_whole_lines, panel_of, passes_once
-from polyker.cost.tile_read import TileRead
+from polyker.cost.tile_reads import TileRead, is_whole_lines, panel_of, passes_once
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import PAGE, Target
 
@@ -42,8 +42,6 @@ PART_LINES = 5.0
 SET_CONFLICT = 1.0
 # How much longer it takes to fetch rows that run along the terms, and whose lines throw each other out.
 ONE_SET = 0.15
-# What it costs to fetch a line for a single result, and to write it back.
-LINE = 40.0
 # What it costs to fetch a line for a single element, where it is gone before its next element's turn.
 LONE = 12.0
 # The bytes of a quarter of the widest registers.
@@ -103,10 +101,10 @@ class Tiles:
             self._read(a) for a in measured.accesses if a.read is not None and (a.strides or not self.reduces)
         ]
         self.result = measured.footprint(self.write) * self.write.itemsize  # bytes
-        self.from_second = target.beyond(target.cache(2).size // 2)  # cycles a byte
+        self.from_second = beyond(target, target.cache(2).size // 2)  # cycles a byte
         self.scattered = self.result > target.cache(2).size
         # What it costs to write a vector of the result once more, and to read it again.
-        self.again = 2 * (LOAD + self.width * self.write.itemsize * target.beyond(self.result))
+        self.again = 2 * (LOAD + self.width * self.write.itemsize * beyond(target, self.result))
         self.store, self.packs_result = self._store()
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
         self.stored = cache(self._stored)
@@ -151,7 +149,7 @@ class Tiles:
             # Along a term it is copied whole, through memory; else by blocks.
             copying = (PACK_ACROSS if across else PACK) * elements * (FROM_MEMORY if self.folds else 1.0)
             if self.reduces and self.measured.invariant is not None:  # it is copied whole, before the common loops
-                copying += 2 * elements * access.itemsize * self.target.beyond(elements * access.itemsize)
+                copying += 2 * elements * access.itemsize * beyond(self.target, elements * access.itemsize)
         panel = 0
         if self.reduces and access.stride(vector):
             held = {i: 1 for i in access.strides if i not in self.measured.statement.reduced}
@@ -160,7 +158,7 @@ class Tiles:
         blocks = self.reduces and not self.folds
         whole = self.measured.footprint(access) * access.itemsize
         far = self.reduces and self._is_far(access)
-        fetched = whole * (LOAD / 64 + self.target.beyond(whole)) if far else 0.0
+        fetched = whole * (LOAD / 64 + beyond(self.target, whole)) if far else 0.0
         outside = whole > self.target.caches[0].size
         return TileRead(
             access,
@@ -170,7 +168,7 @@ class Tiles:
             copying,
             panel,
             panel_of(self.measured, access, vector, width, self.target) if blocks and copying is None else None,
-            outside and self.target.one_stream and read.dtype is not None and read.dtype.kind == "f",
+            outside and is_one_row_faster(self.target) and read.dtype is not None and read.dtype.kind == "f",
             outside and self.folds and self.measured.is_read_once(access),
             fetched,
             self.target.from_memory(whole) and all(map(is_quasi_affine, read.subscripts)),
@@ -216,7 +214,7 @@ class Tiles:
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
         )
         copying = (PACK_ACROSS if along else PACK) * self.width + self.again
-        copying += self.width * self.write.itemsize * self.target.fresh(self.result)
+        copying += self.width * self.write.itemsize * fresh(self.result)
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
         whole = self.measured.invariant is None and not self.measured.statement.outer
         if far and whole and self.reduces and self.may_pack and bare_target(self.measured):
@@ -376,7 +374,9 @@ class Tiles:
         cycles = self._step(arithmetic, loads, folding, max(streamed, near), inside)
         store, _ = self.stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
-            store += LINE  # each result is alone in its line, which is gone before the next one's turn
+            store += (
+                2 * self.target.memory.random_line
+            )  # each result is alone in a line that is fetched and written back
         store += (self._passes(others) - 1) * self.again
         cycles += vectors * store / max(1.0, self.terms / (self.width if self.folds else 1)) + copies_made
         if self.reduces:
@@ -404,7 +404,7 @@ class Tiles:
 
         Whole rows of these operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves
         for all of that loop. What is read once comes from where it lies, and passes the first cache, too, while the others wait;
-        where several rows come sooner than one (`Target.streams`) the loads of all of them are on their way together.
+        where several rows come sooner than one (`rows_at_once`) the loads of all of them are on their way together.
         """
         if not self.folds:
             return []
@@ -414,7 +414,7 @@ class Tiles:
         tile, kept = dict(others), [i for i in self.measured.bounds if i not in self.measured.statement.reduced]
         tiles = {i: ceil(self.measured.extent(i) / tile.get(i, 1)) for i in kept}
         panels = [r.panel * prod(tile.get(i, 1) for i in kept if r.access.stride(i)) for r in rows]
-        waits = self.target.streams == 1 or all(tile.get(i, 1) == 1 for i in kept)
+        waits = rows_at_once(self.target) == 1 or all(tile.get(i, 1) == 1 for i in kept)
         passing = sum(r.panel for r in self.reads if r.moves and r not in rows) if waits else 0
 
         def moved(iterator: str) -> int:

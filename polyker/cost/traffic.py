@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import ceil
 
 from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.memory import beyond
 from polyker.cost.plan import Plan
 from polyker.machine.model import Target
 
@@ -44,7 +45,7 @@ class _Nest:
     def _fetched(self, order: tuple[str, ...], level: int) -> float:
         """Return the cycles for what comes from beyond a cache."""
         room = STAYS * self.target.caches[level].size
-        price = self.target.beyond(room + 1)
+        price = beyond(self.target, room + 1)
         held = {i: self.plan.size(i) for i in order}
         reads = [a for a in self.measured.accesses if not a.is_write]
         fetched = [self._bytes(a, held) for a in reads]

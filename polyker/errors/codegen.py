@@ -13,6 +13,12 @@ UNKNOWN_CPU = register(
     "unknown processor {cpu!r} with features {features!r} for {triple}",
     "known processors: {known}",
 )
+MACHINE_FILE = register(
+    "PK612",
+    CompileError,
+    "{path}, which POLYKER_MACHINE names, says nothing of a processor: {why}",
+    "see the machine files in the documentation, or leave the variable empty",
+)
 NO_CUDA = register(
     "PK602",
     BackendUnavailable,

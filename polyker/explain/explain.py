@@ -8,6 +8,7 @@ from dataclasses import replace
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.ir.kernel import For, Kernel, LoopKind
 from polyker.codegen.ir.walk import statements
+from polyker.cost.memory import passed
 from polyker.edit.names import named
 from polyker.explain import operations
 from polyker.explain.amounts import Amounts
@@ -123,6 +124,6 @@ def _gpu_floor(arithmetic: Amount, total: Amount, target: Target, gpu: Gpu) -> F
 
 
 def _per_byte(target: Target, level: int) -> float:
-    """Return the cycles a byte from a level, 0 the first cache: two loads a cycle there."""
+    """Return the cycles a byte from a level, 0 the first cache: two loads a cycle there; as exactly as rates are known."""
     size = target.caches[level - 1].size if level else 0
-    return max(1 / (2 * target.vector_bytes), target.passed(size))
+    return max(1 / (2 * target.vector_bytes), float(f"{passed(target, size):.2g}"))

@@ -98,21 +98,26 @@ class Loop:
 
 
 @cache
-def fma_loop(dtype: str, target: Target) -> Loop:
-    """Return `run(x, n)`: n rounds of fused multiply-adds on vectors that stay in registers; x: 3 vectors, read and written."""
+def fma_loop(dtype: str, target: Target, adds: bool = False) -> Loop:
+    """Return `run(x, n)`: n rounds of fused multiply-adds on vectors that stay in registers; x: 3 vectors, read and written.
+
+    `adds`: with as many additions, in chains of their own.
+    """
     name, size = LLVM[dtype]
     lanes = target.lanes(size)
     vector = f"<{lanes} x {name}>"
     fma = f"llvm.fma.v{lanes}f{size * 8}"
-    body, last = [], {c: f"%a{c}" for c in range(CHAINS)}
+    chains = 2 * CHAINS if adds else CHAINS
+    body, last = [], {c: f"%a{c}" for c in range(chains)}
     for step in range(UNROLLED):
-        for c in range(CHAINS):
+        for c in range(chains):
             new = f"%a{c}.{step}"
-            body.append(f"  {new} = call {vector} @{fma}({vector} {last[c]}, {vector} %x, {vector} %y)")
+            fused = f"call {vector} @{fma}({vector} {last[c]}, {vector} %x, {vector} %y)"
+            body.append(f"  {new} = {fused if c < CHAINS else f'fadd {vector} {last[c]}, %x'}")
             last[c] = new
-    phis = [f"  %a{c} = phi {vector} [ %z, %entry ], [ {last[c]}, %loop ]" for c in range(CHAINS)]
+    phis = [f"  %a{c} = phi {vector} [ %z, %entry ], [ {last[c]}, %loop ]" for c in range(chains)]
     total = ["  %s0 = fadd " + f"{vector} {last[0]}, {last[1]}"]
-    total += [f"  %s{c - 1} = fadd {vector} %s{c - 2}, {last[c]}" for c in range(2, CHAINS)]
+    total += [f"  %s{c - 1} = fadd {vector} %s{c - 2}, {last[c]}" for c in range(2, chains)]
     text = f"""
 declare {vector} @{fma}({vector}, {vector}, {vector})
 define void @kernel(ptr %p, i64 %n) {{
@@ -132,7 +137,7 @@ loop:
   br i1 %more, label %loop, label %done
 done:
 {chr(10).join(total)}
-  store {vector} %s{CHAINS - 2}, ptr %pz
+  store {vector} %s{chains - 2}, ptr %pz
   ret void
 }}
 """
@@ -149,9 +154,9 @@ def peak(dtype: str, target: Target, seconds: float = 0.2) -> float:
     return 2 * rounds * CHAINS * UNROLLED * target.lanes(LLVM[dtype][1]) / best
 
 
-def fma_seconds(dtype: str, target: Target, rounds: int) -> float:
+def fma_seconds(dtype: str, target: Target, rounds: int, adds: bool = False) -> float:
     """Return the seconds that so many rounds of `fma_loop` take, once."""
-    loop = fma_loop(dtype, target)
+    loop = fma_loop(dtype, target, adds)
     values = aligned(3 * target.lanes(LLVM[dtype][1]), dtype)
     start = time.perf_counter()
     loop.run(values.ctypes.data, rounds)

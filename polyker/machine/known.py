@@ -1,45 +1,24 @@
 """Processors known by name: what the files of this folder say, one a processor.
 
 A file with `target` describes one that code can be compiled for by that name: a level of an instruction set, or a GPU. A file
-with `cores` has what sets cores of these names (LLVM's) apart from others, as was measured; see Habits.
+with `cores` has the facts that were measured of cores of these names (LLVM's); what it does not say is as in any core.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from polyker.ir.instructions import most_terms
-from polyker.machine.model import CYCLES, Cache, Gpu, Target
+from polyker.machine.model import Cache, Gpu, Memory, Target
 
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What sets a core apart from others of its instruction set.
-
-    `native_bytes`: width of the vectors that pass through it whole; None for all. `separate_adders`: additions and extrema have
-    other pipes than multiply-adds. `next_rows`: requests for the next rows come to more than its own prefetchers bring.
-    `second_fills_first`: a request for a line in the second cache brings it into the first, too. `sums`: the cache that sums
-    along memory prefetch into, 0 for none. `follows_tiles`: its prefetchers follow the rows of a register tile. `rows_near`:
-    gathered rows of several lines are prefetched into the first cache. `streams`: pieces of memory walked side by side;
-    `one_stream`: one piece after another comes sooner. `passing`: cycles a byte, by level, of what one statement passes on to
-    another.
-    """
-
-    native_bytes: int | None = None
-    separate_adders: bool = False
-    next_rows: bool = True
-    second_fills_first: bool = False
-    sums: int = 1
-    follows_tiles: bool = False
-    rows_near: bool = False
-    streams: int = 1
-    one_stream: bool = False
-    passing: tuple[float, ...] = CYCLES
+# Bytes a cycle of a multiprocessor's shared memory: 32 banks of 4 bytes (CUDA C++ Programming Guide). How many times as fast as
+# memory the second cache is read (microbenchmarks of A100 and H100 say 2 to 3).
+SHARED_READ, L2_READ = 128.0, 2.0
 
 
 @cache
@@ -49,42 +28,40 @@ def _described() -> tuple[Mapping[str, Any], ...]:
     return tuple(tomllib.loads(f.read_text(encoding="utf-8")) for f in found)
 
 
-def habits_of(cpu: str) -> Habits:
-    """Return what sets a core apart, by LLVM's name; nothing of one that no file names."""
-    for found in _described():
-        if cpu in found.get("cores", ()):
-            said: dict[str, Any] = {}
-            for part in ("vector", "ports", "prefetch", "memory"):
-                said |= {k: tuple(v) if isinstance(v, list) else v for k, v in found.get(part, {}).items()}
-            return Habits(**said)
-    return Habits()
+def facts_of(cpu: str) -> Mapping[str, Any]:
+    """Return what a file says of a core, by LLVM's name; nothing of one that no file names."""
+    return next((found for found in _described() if cpu in found.get("cores", ())), {})
 
 
-def with_habits(target: Target, habits: Habits) -> Target:
-    """Return a target that is scheduled for a core with such habits."""
-    halves = target.masked and habits.native_bytes is not None and habits.native_bytes < target.vector_bytes
+def with_facts(target: Target, facts: Mapping[str, Any]) -> Target:
+    """Return a target with what a file says: its tables `vector`, `ports`, `caches`, `memory` and `prefetch`.
+
+    Rates of caches are taken by their level; their sizes are the target's own.
+    """
+    vector, ports = facts.get("vector", {}), facts.get("ports", {})
+    rates = [c.get("read") for c in facts.get("caches", ())]
+    near = tuple(replace(c, read=rate) for c, rate in zip(target.caches, rates, strict=False))
+    prefetch: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.get("prefetch", {}).items()}
     return replace(
         target,
-        asks=habits.next_rows,
-        asks_second=not habits.second_fills_first,
-        asks_streams=habits.sums,
-        follows_rows=habits.follows_tiles,
-        one_stream=habits.one_stream,
-        double_pumped=halves,
-        adds_apart=target.masked and habits.separate_adders,
-        streams=habits.streams,
-        rows_near=habits.rows_near,
-        passing=habits.passing,
+        native_bytes=vector.get("native_bytes", target.native_bytes),
+        fma_per_cycle=ports.get("fma", target.fma_per_cycle),
+        fma_latency=ports.get("fma_latency", target.fma_latency),
+        add_pipes=ports.get("add", target.add_pipes),
+        caches=near + target.caches[len(near) :],
+        memory=replace(target.memory, **facts.get("memory", {})),
+        prefetch=replace(target.prefetch, **prefetch),
     )
 
 
 def _processor(found: Mapping[str, Any]) -> Target:
     vector, ports = found["vector"], found["ports"]
     caches = tuple(Cache(c["size"], c.get("line", 64), c["ways"]) for c in found["caches"])
-    return Target(
+    plain = Target(
         found["target"], found["triple"], found["cpu"], found["features"], vector["bytes"], vector["registers"],
         vector["masked"], ports["fma"], ports["fma_latency"], caches, dot=most_terms(found["triple"], found["features"]),
     )  # fmt: skip
+    return with_facts(plain, found)
 
 
 def _gpu(found: Mapping[str, Any]) -> Target:
@@ -94,11 +71,13 @@ def _gpu(found: Mapping[str, Any]) -> Target:
 
 
 def gpu_target(name: str, triple: str, gpu: Gpu) -> Target:
-    """Return a GPU as a target: a multiprocessor as a core whose vector is a warp."""
-    caches = (Cache(gpu.shared, 128), Cache(gpu.l2, 128, 16))
+    """Return a GPU as a target: a multiprocessor as a core whose vector is a warp, and its part of the bandwidths."""
+    memory = gpu.bandwidth / (gpu.clock * gpu.processors)
+    caches = (Cache(gpu.shared, 128, read=SHARED_READ), Cache(gpu.l2, 128, 16, read=L2_READ * memory))
     return Target(
-        name, triple, gpu.arch, "", 4 * gpu.warp, 64, True, gpu.lanes // gpu.warp, 4, caches, gpu.processors, gpu
-    )
+        name, triple, gpu.arch, "", 4 * gpu.warp, 64, True, gpu.lanes // gpu.warp, 4, caches, gpu.processors, gpu,
+        memory=Memory(read=memory),
+    )  # fmt: skip
 
 
 def _by_name(targets: list[Target]) -> dict[str, Target]:

@@ -7,19 +7,20 @@ from math import gcd
 
 from polyker.ir.instructions import DotProduct, instructions
 
-# What a core's prefetchers do not look beyond, in bytes: what lies farther apart is no stream to them.
+# Bytes of a page: what a core's prefetchers do not look beyond.
 PAGE = 4096
-# Pages whose addresses a core keeps.
-PAGES = 3072
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One level of cache as one core sees it: size and line in bytes, associativity in ways."""
+    """One level of cache as one core sees it: size and line in bytes, associativity in ways; `read`: bytes a cycle,
+    None where it was not measured.
+    """
 
     size: int
     line: int = 64
     ways: int = 8
+    read: float | None = None
 
     def holds_rows(self, count: int, step: int) -> bool:
         """Return whether lines that lie `step` bytes apart stay together: too many at a large power of two fall into one set.
@@ -30,12 +31,37 @@ class Cache:
         return step < self.line or count <= (self.ways - 2) * (way // gcd(step, way))
 
 
-# Bytes of scratch memory that are kept from call to call at most, and cycles a byte of more: it is mapped and cleared each time.
-KEPT, FRESH = 32 << 20, 0.5
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory as one core sees it.
+
+    `read`: bytes a cycle of a row; `side_by_side`: of `rows` rows at once, None where it was not measured. `random_line`:
+    cycles that a line takes which nothing foresees, while others are on their way. `pages`: entries of the last translation
+    buffer.
+    """
+
+    read: float = 15.2
+    side_by_side: float | None = None
+    rows: int = 8
+    random_line: float = 20.0
+    pages: int = 3072
 
 
-# Cycles a byte that memory costs beyond the first cache: in the first, the second, the third, in memory; of a desktop's core.
-CYCLES = (0.0, 1 / 128, 1 / 48, 1 / 20)
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """What prefetch instructions are for.
+
+    The first four are rates in any unit, of one pattern each: by the core's own prefetchers, with requests into the first cache,
+    with requests into the second one; empty where nothing was measured. `sums`: a sum along memory. `next_rows`: rows that are
+    read, computed on and written. `tiles`: rows of register tiles. `gathered_rows`: rows of several lines at places that a table
+    says. `second_fills_first`: a request for a line in the second cache brings it into the first one, too.
+    """
+
+    sums: tuple[float, ...] = ()
+    next_rows: tuple[float, ...] = ()
+    tiles: tuple[float, ...] = ()
+    gathered_rows: tuple[float, ...] = ()
+    second_fills_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +127,9 @@ class Target:
     stores are cheap (AVX-512, SVE); `fma_per_cycle` and `fma_latency`: fused multiply-adds a cycle, and their latency in
     cycles; `caches`: from the level nearest the core outwards; `cores`. `gpu`: of a GPU, whose multiprocessors are the cores.
     `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most, 1 where there is none;
-    `dot_products` are these instructions. `asks`: whether it pays to ask for the next rows while others are computed;
-    where it does not, the core's own prefetchers are on the way, and are led astray. `asks_second`: whether a line that is asked
-    for in the second cache stays out of the first. `asks_streams`: the cache in which it pays to ask for what a sum along memory
-    is to read later, 0 where it does not pay. `follows_rows`: whether prefetchers follow the rows of a register tile, and the
-    next one's, by themselves, so that asking for them only costs instructions. `one_stream`: whether one row of memory after
-    another comes sooner than several side by side. `double_pumped`: whether vectors of the full width pass through the core in
-    two halves, and what is read from memory comes sooner by half ones.
-    `adds_apart`: whether additions and extrema pass through other pipes than multiply-adds and comparisons, with registers enough
-    to let them.
-    `streams`: how many pieces of memory that lie far apart had better be walked side by side by what only passes over it.
-    `rows_near`: whether gathered rows of several lines had better be asked for in the first cache, where single lines had not.
-    `passing`: cycles a byte, as `CYCLES` has them, of what one statement passes on to another.
+    `dot_products` are these instructions. `native_bytes`: width of the vectors that pass through the core whole, 0 for all; wider
+    ones pass in two halves. `add_pipes`: additions and extrema a cycle by pipes of their own, 0 where those of multiply-adds take
+    them.
     """
 
     name: str
@@ -128,40 +145,32 @@ class Target:
     cores: int = 1
     gpu: Gpu | None = None
     dot: int = 1
-    asks: bool = True
-    asks_second: bool = True
-    asks_streams: int = 1
-    follows_rows: bool = False
-    one_stream: bool = False
-    double_pumped: bool = False
-    adds_apart: bool = False
-    streams: int = 1
-    rows_near: bool = False
-    passing: tuple[float, ...] = CYCLES
+    native_bytes: int = 0
+    add_pipes: int = 0
+    memory: Memory = Memory()
+    prefetch: Prefetch = Prefetch()
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""
         return self.caches[min(level, len(self.caches)) - 1]
 
-    def beyond(self, size: float) -> float:
-        """Return the cycles a byte that memory costs of which so many bytes are in use, beyond what the first cache costs."""
-        return CYCLES[min(self._level(size), len(CYCLES) - 1)]
-
-    def passed(self, size: float) -> float:
-        """Return `beyond` of what one statement passes on to another, among so many bytes."""
-        return self.passing[min(self._level(size), len(self.passing) - 1)]
-
-    def _level(self, size: float) -> int:
-        """Return the cache that holds so many bytes beside others, 0 the nearest."""
+    def level(self, size: float) -> int:
+        """Return the cache that holds so many bytes beside others, 0 the nearest; their number for memory."""
         return next((n for n, c in enumerate(self.caches) if size <= 0.75 * c.size), len(self.caches))
 
     def from_memory(self, size: float) -> bool:
         """Whether what takes so many bytes comes from memory: other data is in the last cache, too."""
-        return size > 0.75 * self.caches[-1].size
+        return self.level(size) == len(self.caches)
 
-    def fresh(self, size: float) -> float:
-        """Return the cycles that a byte of scratch memory costs before it is used, where so many bytes are needed."""
-        return FRESH if size > KEPT else 0.0
+    @property
+    def double_pumped(self) -> bool:
+        """Whether vectors of the full width pass through the core in two halves."""
+        return 0 < self.native_bytes < self.vector_bytes
+
+    @property
+    def has_separate_adders(self) -> bool:
+        """Whether additions and extrema have pipes of their own, with registers enough to keep these busy."""
+        return self.masked and self.add_pipes > 0
 
     @property
     def dot_products(self) -> tuple[DotProduct, ...]:

@@ -12,6 +12,7 @@ import islpy as isl
 from polyker.cost.blocking import Blocking, blocking, fetches_result, row_prefetches
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.memory import prefetches_next_rows
 from polyker.cost.own_distances import elements_apart, free_iterators, own_distances
 from polyker.cost.plan import Plan, describe
 from polyker.cost.prefetch import line_prefetches, next_row_prefetches, tile_prefetches
@@ -368,7 +369,7 @@ class _Scheduler:
 
         Beside other work it asks only where the Target says that this pays.
         """
-        prefetches = prefetches if self.invariant is None or self.target.asks else ()
+        prefetches = prefetches if self.invariant is None or prefetches_next_rows(self.target) else ()
         found = tuple(a for a in prefetches if a.read.tensor not in self.prefetched)
         self.prefetched |= {r.tensor for r in statement.reads()}
         return replace(statement, prefetch=found)

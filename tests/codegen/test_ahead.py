@@ -32,8 +32,10 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes import prefetch_gathers as ahead
 from polyker.codegen.passes.prefetch_gathers import LINES, prefetch_gathers
 from polyker.ir.dtypes import bool_, f32, i32, i64
-from polyker.machine.model import PAGE, PAGES, Cache
+from polyker.machine import model
+from polyker.machine.model import PAGE, Cache, Memory
 from tests.codegen.support import check_same, index
+from tests.machines import INTO_FIRST, INTO_SECOND
 
 ELEMENTS, WIDTH, COUNT = 60, 8, 56
 SMALL = replace(target("cpu"), caches=(Cache(256), Cache(1024)))
@@ -189,7 +191,7 @@ def test_elements_of_the_last_cache_are_asked_for_from_more_pages_than_a_core_ke
     name: str, asked: bool
 ) -> None:
     machine = replace(SMALL, caches=(Cache(256), Cache(1024), Cache(1 << 30)))
-    found, pages = FORMS[name], PAGES * PAGE // (4 * WIDTH)
+    found, pages = FORMS[name], Memory().pages * PAGE // (4 * WIDTH)
     for count, far in ((pages, False), (pages + 1, True)):
         changed = prefetch_gathers(
             replace(found, buffers=(buffer("T", f32, count, WIDTH), *found.buffers[1:])), machine
@@ -216,7 +218,9 @@ def test_rows_of_several_lines_come_into_the_first_cache_where_that_is_sooner(
     found = replace(
         kernel(serial(let(), inside(), *vectors)), buffers=(wide, K, buffer("O", f32, COUNT, 24, writable=True))
     )
-    changed = prefetch_gathers(found, replace(SMALL, rows_near=near, asks_second=True))
+    changed = prefetch_gathers(
+        found, replace(SMALL, prefetch=model.Prefetch(gathered_rows=INTO_FIRST if near else INTO_SECOND))
+    )
     assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == caches
 
 
@@ -228,7 +232,7 @@ def test_lanes_that_gather_elements_of_their_own_are_no_rows() -> None:
     )
     found = replace(kernel(form), buffers=(elements, K, buffer("O", i64, COUNT, 2, writable=True)))
     caches = (Cache(256, 32), Cache(512, 32))
-    changed = prefetch_gathers(found, replace(SMALL, caches=caches, rows_near=True, asks_second=True))
+    changed = prefetch_gathers(found, replace(SMALL, caches=caches, prefetch=model.Prefetch(gathered_rows=INTO_FIRST)))
     assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == {2}
 
 

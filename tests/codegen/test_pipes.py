@@ -40,7 +40,7 @@ TEXTS = {
 def wide(*, apart: bool) -> Target:
     if host().vector_bytes < 64:
         pytest.skip("vectors of 64 bytes are needed")
-    return replace(host(), name=f"apart {apart}", adds_apart=apart)
+    return replace(host(), name=f"apart {apart}", add_pipes=2 * apart)
 
 
 def both(text: str, kind: object, rows: int = 61, terms: int = 70, columns: int = 150) -> tuple[pk.Kernel, pk.Kernel]:
@@ -238,7 +238,7 @@ def test_columns_of_few_rows_beside_whole_vectors() -> None:
 
 
 def test_known_processors() -> None:
-    assert not target("cpu:x86-64-v4").adds_apart
+    assert not target("cpu:x86-64-v4").has_separate_adders
 
 
 @pytest.mark.parametrize(("lanes", "kind"), [(4, pk.f32), (8, pk.f32), (2, pk.f64), (4, pk.f64), (8, pk.f64)])

@@ -18,7 +18,7 @@ from polyker.codegen.llvm.text import Builder, Reg, Region, const
 from polyker.ir.dtypes import DType
 from tests.schedule.support import SMALL
 
-HALVES = replace(target(SMALL), double_pumped=True)
+HALVES = replace(target(SMALL), native_bytes=target(SMALL).vector_bytes // 2)
 INVARIANT = "align 4, !invariant.load !0, !alias.scope !6"
 
 
@@ -118,7 +118,7 @@ def test_filters_and_stencils_shuffle_where_vectors_pass_in_halves(text: str) ->
     types = {"x": pk.f32[4001], "w": pk.f32[64]}
     given_types = {name: types[name] for name in types if f"{name}[" in text}
     for halves in (True, False):
-        machine = replace(HALVES, double_pumped=halves, vector_registers=32)
+        machine = replace(HALVES, native_bytes=HALVES.native_bytes * halves, vector_registers=32)
         ir = str(pk.op(text).compile(**given_types, target=machine, threads=1).source("llvm"))
         assert (".low = load" in ir) == halves
 

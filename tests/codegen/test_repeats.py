@@ -42,7 +42,7 @@ def nests(kernel: Kernel) -> list[For]:
 TARGETS = {
     "v3": target("cpu:x86-64-v3"),
     "v4": target("cpu:x86-64-v4"),
-    "apart": replace(target("cpu:x86-64-v4"), adds_apart=True),
+    "apart": replace(target("cpu:x86-64-v4"), add_pipes=2),
     "arm": target("aarch64-linux-gnu"),
 }
 

@@ -34,6 +34,7 @@ from polyker.codegen.llvm.jit.build import assembly
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.llvm.loops import stream_parts as llvm_stream
 from polyker.ir.dtypes import DTYPES, DType, bool_, f32, f64, i64
+from polyker.machine.model import Memory
 from tests.codegen.support import check_same, guarded_copy, index, run_native
 from tests.passes import emit
 
@@ -230,7 +231,7 @@ def test_a_row_by_pieces_side_by_side_is_stored_whole_and_nothing_else(
 ) -> None:
     dtype, lo = DTYPES[name], min(lo, width)
     kernel = rows(dtype, 2, width, width + 5, lo, Load("x", (Var("j"),), dtype), lanes, fixed=True)
-    machine = replace(target("cpu"), streams=pieces)
+    machine = replace(target("cpu"), memory=Memory(side_by_side=20.0, rows=pieces))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llvm_stream, "LONG", 1)
         patch.setattr(llvm_stream, "TURN", turn)
@@ -251,7 +252,10 @@ def test_long_rows_are_walked_by_as_many_pieces_as_come_sooner(
         total = Op("add", (total, Load(other, (Var("j"),), f32)), f32)
     loop = stream((Store("o", (Var("j"),), total),), Const(0), Const(width), 64, width)
     buffers = [buffer(n, f32, width) for n in names] + [buffer("o", f32, width, writable=True)]
-    text = emit(Kernel("kernel", tuple(buffers), (), (loop,)), replace(target("cpu:x86-64-v4"), streams=streams))
+    text = emit(
+        Kernel("kernel", tuple(buffers), (), (loop,)),
+        replace(target("cpu:x86-64-v4"), memory=Memory(side_by_side=20.0, rows=streams)),
+    )
     counts = [int(n) for n in re.findall(r"udiv i64 %\w+, (\d+)", text)]
     assert (counts[1:] == [2 * pieces]) if pieces > 1 else (len(counts) == 1)
 

@@ -99,7 +99,7 @@ def test_a_line_is_asked_for_once(step, times):
 
 def test_large_tiles_and_vectors_that_pass_in_halves_stay_as_they_are():
     kernel, wide = with_terms(matrix_product(6, 4, 16), C(0), C(512)), target("cpu:x86-64-v4")
-    assert several_terms(kernel, replace(wide, double_pumped=True)) is kernel
+    assert several_terms(kernel, replace(wide, native_bytes=32)) is kernel
     assert [s.step for s in terms_loops(several_terms(kernel, wide))] == [TERMS // 2]
     costly = with_terms(matrix_product(8, 8, 8), C(0), C(512))
     assert several_terms(costly, V3) is costly
@@ -110,7 +110,7 @@ def test_a_tile_without_vectors_slides_over_nothing(axes):
     x = np.random.default_rng(0).normal(size=(2, 10, 10)).astype("f4")
     x = np.ascontiguousarray(x.transpose(axes)).transpose(np.argsort(axes))
     op, y = pk.op("L[j] += maximum(any[h](X[h,j+n,n-j+8] > 1), Y[n,j])"), np.zeros((2, 9), "f4")
-    assert op.compile(x, y, target=replace(target("cpu:x86-64-v4"), double_pumped=True)).source("llvm")
+    assert op.compile(x, y, target=replace(target("cpu:x86-64-v4"), native_bytes=32)).source("llvm")
     n, j = np.ogrid[:2, :9]
     np.testing.assert_array_equal(op(x, y), (x[:, j + n, n - j + 8] > 1).any(axis=0).sum(axis=0))
 

@@ -8,14 +8,14 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
-from polyker.machine.model import Cache, Target
+from polyker.machine.model import Cache, Memory, Target
 from polyker.schedule.fusion import cost as fuse_cost
 
 # A server's core: its third cache and memory are far.
 SERVER = replace(
     target("cpu:x86-64-v4"),
-    passing=(0.0, 1 / 128, 1 / 8, 1 / 4),
-    caches=(Cache(48 << 10, ways=12), Cache(1280 << 10, ways=20), Cache(48 << 20, ways=12)),
+    memory=Memory(read=3.8),
+    caches=(Cache(48 << 10, ways=12), Cache(1280 << 10, ways=20), Cache(48 << 20, ways=12, read=7.1)),
 )
 
 
@@ -46,7 +46,7 @@ def test_statements_share_rows_that_cost_much_to_pass_on() -> None:
     text = "V[n] += X[n,c]**2;  O[n,c] = X[n,c] * rsqrt(V[n] / 1024) * W[c]"
     types = {"X": pk.f32[12000, 1024], "W": pk.f32[1024]}
     (far,) = joined(text, SERVER, **types)
-    desk = replace(SERVER, passing=target("cpu:x86-64-v4").passing)
+    desk = replace(SERVER, memory=Memory(), caches=tuple(replace(c, read=None) for c in SERVER.caches))
     (near,) = joined(text, desk, **types)
     won = [int(line.split("wins ")[1].split("%")[0]) for line in (far, near)]
     assert won[0] > won[1] + 10

@@ -18,7 +18,7 @@ from polyker.machine.model import Target
 from tests.schedule.support import case
 
 PLAIN = target("cpu:x86-64-v4")
-APART = replace(PLAIN, name="apart", adds_apart=True)
+APART = replace(PLAIN, name="apart", add_pipes=2)
 
 
 def measured(text: str, kind: str = "f32") -> Measured:

@@ -54,7 +54,7 @@ def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
 
 
 def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
-    double_pumped = replace(target(V4), name="halves", double_pumped=True)
+    double_pumped = replace(target(V4), name="halves", native_bytes=32)
     for planes, text in ((1, "C[i,j] += A[i,k] * B[k,j]"), (200, "C[i,k] += A[i,j,k]")):
         types = (pk.f32[300, 300], pk.f32[300, 260]) if planes == 1 else (pk.f32[planes, 300, 260],)
         schedule = str(pk.op(text).compile(*types, target=double_pumped).source("schedule"))
@@ -65,21 +65,24 @@ def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
 def test_half_a_vector_takes_half_the_time_where_whole_ones_pass_in_two_halves(text: str, columns: int) -> None:
     for double_pumped in (True, False):
         machine = replace(
-            target(V4), name=f"double_pumped {double_pumped}", double_pumped=double_pumped, adds_apart=double_pumped
+            target(V4),
+            name=f"double_pumped {double_pumped}",
+            native_bytes=32 * double_pumped,
+            add_pipes=2 * double_pumped,
         )
         schedule = str(pk.op(text).compile(pk.f32[60, 50], pk.f32[50, columns], target=machine).source("schedule"))
         assert (PEELED in schedule) == double_pumped
 
 
 def test_less_than_a_quarter_of_a_register_takes_as_long_where_additions_cannot_move() -> None:
-    machine = replace(target(V4), name="halves", double_pumped=True, adds_apart=True)
+    machine = replace(target(V4), name="halves", native_bytes=32, add_pipes=2)
     types = pk.f32[33, 33], pk.f32[33, 33]
     schedule = str(pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(*types, target=machine).source("schedule"))
     assert "S2: vectors of 16 along i2" in schedule  # along the terms
 
 
 def test_lines_of_lone_elements_are_not_fetched_twice_for_it() -> None:
-    double_pumped = replace(target(V4), name="halves", double_pumped=True)
+    double_pumped = replace(target(V4), name="halves", native_bytes=32)
     text = "C[a,b,j] += A[a,i,b,i] * B[i,j]"
     for rows, found in ((4, True), (64, False)):
         schedule = str(

@@ -9,9 +9,10 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
-from polyker.machine.model import Cache, Target
+from polyker.machine.model import Cache, Memory, Target
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, loops
+from tests.machines import ONE_ROW
 from tests.schedule.support import SMALL, assert_same, case
 
 # Rows of 2048 bytes and more, and a second cache that holds a result of half its size but not the operand.
@@ -74,7 +75,7 @@ def test_a_result_that_is_defined_before_is_added_to() -> None:
 def test_fewer_rows_are_read_together_where_the_results_stay_in_the_first_cache(
     first: int, last: int, one: bool, together: int
 ) -> None:
-    machine = replace(MACHINE, one_stream=one, caches=(Cache(first), Cache(1 << 14), Cache(last)))
+    machine = replace(MACHINE, memory=ONE_ROW if one else Memory(), caches=(Cache(first), Cache(1 << 14), Cache(last)))
     source = pk.op("S[k] += X[i,k]").compile(X=pk.f32[40, 600], target=machine).source("schedule")
     assert re.findall(r"\.block  \{.*S0: ([^,]*)", source) == ["i1" if together == 1 else f"floor(i1/{together})"]
 

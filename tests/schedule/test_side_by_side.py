@@ -10,8 +10,9 @@ import pytest
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
+from tests.machines import ONE_ROW, SIDE_BY_SIDE
 
-TINY = replace(target("cpu"), streams=8, caches=(Cache(4 << 10), Cache(8 << 10), Cache(32 << 10)))
+TINY = replace(target("cpu"), memory=SIDE_BY_SIDE, caches=(Cache(4 << 10), Cache(8 << 10), Cache(32 << 10)))
 NOTE = "read side by side"
 
 
@@ -64,7 +65,7 @@ def test_a_long_sum_of_floats_loses_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "machine"),
     [
-        ("s += X[i]", replace(TINY, name="cpu:one", streams=1)),
+        ("s += X[i]", replace(TINY, name="cpu:one", memory=ONE_ROW)),
         ("s += X[i]", replace(TINY, name="cpu:large", caches=(Cache(4 << 10), Cache(8 << 10), Cache(64 << 20)))),
         ("s += X[2*i]", TINY),
         (

@@ -10,8 +10,9 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
-from polyker.machine.model import Cache, Target
+from polyker.machine.model import Cache, Prefetch, Target
 from polyker.schedule.tree.nodes import Kind, loops
+from tests.machines import ALONE, SIDE_BY_SIDE, cached
 from tests.schedule.support import SMALL, assert_same, case
 
 ROW = 700  # floats: more than the shortest row that is worth it
@@ -218,7 +219,8 @@ def test_rows_that_statements_share_a_loop_over_are_written_past_the_caches(
 
 
 def test_no_line_is_asked_for_that_is_written_past_the_caches() -> None:
-    machine = replace(target("cpu:x86-64-v4"), asks=False, caches=(Cache(32 << 10), Cache(1 << 20), Cache(64 << 20)))
+    prefetch, caches = Prefetch(next_rows=ALONE), cached(32 << 10, 1 << 20, 64 << 20)
+    machine = replace(target("cpu:x86-64-v4"), prefetch=prefetch, caches=caches)
     for rows, streamed in ((20000, True), (3000, False)):
         kernel = pk.op(NORM).compile(X=pk.f32[rows, 1024], target=machine, threads=1)
         asked = "to write" in str(kernel.source("loops"))
@@ -238,7 +240,7 @@ def test_what_another_statement_reads_stays_in_the_caches() -> None:
 @pytest.mark.parametrize("offset", [0, 16, 4])
 def test_rows_that_are_looked_up_pass_the_caches_where_many_pieces_come_side_by_side(columns: int, offset: int) -> None:
     program = case("O[n,c] = T[idx[n],c]", T="f32[40,64]", idx="i64[60]")
-    _, schedule = program.automatic(replace(machine(1 << 13), streams=8))
+    _, schedule = program.automatic(replace(machine(1 << 13), memory=SIDE_BY_SIDE))
     assert Kind.STREAM in {m.kind for m in loops(schedule.tree)}
     rng = np.random.default_rng(columns)
     T, idx = rng.standard_normal((300, columns)).astype("f4"), rng.integers(0, 300, 4000)
@@ -248,7 +250,7 @@ def test_rows_that_are_looked_up_pass_the_caches_where_many_pieces_come_side_by_
     kernel = pk.op("O[n,c] = T[idx[n],c]").compile(
         T=pk.f32[T.shape],
         idx=pk.i64[idx.shape],
-        target=replace(target("cpu"), caches=SMALL_CACHES, streams=8),
+        target=replace(target("cpu"), caches=SMALL_CACHES, memory=SIDE_BY_SIDE),
         threads=1,
     )
     kernel(T, idx, out=out)

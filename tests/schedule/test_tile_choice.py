@@ -14,10 +14,13 @@ from polyker.cost.choose import choose, ranked
 from polyker.cost.measure import measure
 from polyker.cost.operation_cost import scalar_cost
 from polyker.ir.layout import DENSE
-from polyker.machine.model import Cache
+from polyker.machine.model import Cache, Memory
+from tests.machines import ONE_ROW, SIDE_BY_SIDE
 from tests.schedule.support import case
 
 V3, V4 = "cpu:x86-64-v3", "cpu:x86-64-v4"
+CACHES = Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)
+SERVER_CACHES = Cache(48 << 10), *CACHES[1:]
 
 
 @pytest.mark.parametrize("name", [V3, V4])
@@ -165,7 +168,9 @@ def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
     source = {}
     for double_pumped in (True, False):
         machine = replace(
-            target(V4), double_pumped=double_pumped, caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20))
+            target(V4),
+            native_bytes=32 * double_pumped,
+            caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20)),
         )
         source[double_pumped] = str(pk.op(text).compile(**types, target=machine, threads=1).source("schedule"))
     assert f"vectors of {lanes} " in source[True]
@@ -191,7 +196,7 @@ def test_several_results_are_summed_at_once_where_each_term_is_one_element(rows:
 def test_few_rows_are_transposed_together_where_one_after_another_comes_sooner(
     rows: int, one_stream: bool, vectors: int
 ) -> None:
-    machine = replace(target("cpu:x86-64-v4"), one_stream=one_stream)
+    machine = replace(target("cpu:x86-64-v4"), memory=ONE_ROW if one_stream else Memory())
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32[rows, 64], B=pk.f32[64, 8], target=machine, threads=1)
     assert f"vectors of 16 along i0, {vectors} at a time x 8 i1" in str(kernel.source("schedule"))
 
@@ -208,7 +213,11 @@ def test_few_rows_are_transposed_together_where_one_after_another_comes_sooner(
 def test_as_many_rows_from_memory_are_summed_at_once_as_come_sooner_so(
     text: str, pieces: int, rows: int, tile: str
 ) -> None:
-    machine = replace(target(V4), streams=pieces, caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    machine = replace(
+        target(V4),
+        memory=SIDE_BY_SIDE if pieces > 1 else Memory(),
+        caches=SERVER_CACHES,
+    )
     kernel = pk.op(text).compile(A=pk.f64[rows, 2048], B=pk.f64[2048], target=machine, threads=1)
     (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
     assert (f" {tile};" in line) if tile else (" x " not in line)
@@ -219,7 +228,7 @@ def test_several_rows_are_summed_at_once_where_their_factor_does_not_stay_beside
     rows: int, terms: int, several: bool
 ) -> None:
     """A vector of 16 KB stays in a first cache of 32 KB, but not while rows of 16 KB pass."""
-    machine = replace(target(V4), one_stream=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    machine = replace(target(V4), memory=ONE_ROW, caches=CACHES)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
     (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
     assert (" x " in line) == several
@@ -228,7 +237,7 @@ def test_several_rows_are_summed_at_once_where_their_factor_does_not_stay_beside
 @pytest.mark.parametrize(("terms", "rows"), [(4096, 6), (4104, 13)])
 def test_rows_that_fall_into_one_set_of_the_first_cache_are_taken_by_fewer(terms: int, rows: int) -> None:
     """A set of eight ways has lines for six rows and the vector beside them, if rows lie a multiple of 4 KB apart."""
-    machine = replace(target(V4), one_stream=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16)))
+    machine = replace(target(V4), memory=ONE_ROW, caches=CACHES)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[4096, terms], B=pk.f64[terms], target=machine, threads=1)
     assert f" x {rows} i0;" in str(kernel.source("schedule"))
 
@@ -239,7 +248,9 @@ def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> N
     row of a tile would load windows of its own."""
     for double_pumped in (True, False):
         machine = replace(
-            target(V4), double_pumped=double_pumped, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
+            target(V4),
+            native_bytes=32 * double_pumped,
+            caches=CACHES,
         )
         kernel = pk.op(text).compile(x=pk.f32[10299], w=pk.f32[300], target=machine, threads=1)
         schedule = str(kernel.source("schedule"))
@@ -249,9 +260,7 @@ def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> N
 
 @pytest.mark.parametrize("text", ["y[i] += x[i+k] * w[k]", "y[i+k] += x[i] * w[k]"])
 def test_windows_that_are_made_of_each_other_s_vectors_cost_less(text: str) -> None:
-    machine = replace(
-        target(V4), double_pumped=True, caches=(Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
-    )
+    machine = replace(target(V4), native_bytes=32, caches=CACHES)
     kernel = pk.op(text).compile(x=pk.f32[4999], w=pk.f32[2000], target=machine, threads=1)
     (tile,) = re.findall(r"S0: vectors of 16 along (\w+), 8 at a time; tiles (\w+);", str(kernel.source("schedule")))
     assert tile[0] == tile[1]  # along results
@@ -276,7 +285,7 @@ def test_a_difference_is_one_operation() -> None:
 
 
 def test_half_vectors_wait_for_what_they_spread_from_far_as_whole_ones_do() -> None:
-    machine = replace(target(V4), name="halves", double_pumped=True)
+    machine = replace(target(V4), name="halves", native_bytes=32)
     for rows, vector in ((100, "vectors of 8 along i1"), (20000, "vectors of 16 along i0")):
         types = pk.f32[rows, 64], pk.f32[64, 8]
         kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=machine, threads=1)

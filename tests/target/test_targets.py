@@ -6,6 +6,7 @@ import pytest
 
 from polyker.codegen.llvm.jit import binding as llvm_binding
 from polyker.codegen.llvm.jit.detect import host, target
+from polyker.cost.memory import beyond, passed
 from polyker.errors import BackendUnavailable, CompileError
 from polyker.machine.known import GPUS, KNOWN
 from polyker.machine.model import Cache
@@ -65,6 +66,6 @@ def test_bytes_behind_a_mesh_cost_more_to_pass_on(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(llvm_binding, "host_cpu", lambda: cpu)
     found = host.__wrapped__()
     last = found.caches[-1].size
-    assert (found.passed(last // 2) > 4 * found.beyond(last // 2)) == far
-    assert (found.passed(2 * last) > 4 * found.beyond(2 * last)) == far
-    assert found.passed(found.caches[0].size // 2) == 0
+    assert (passed(found, last // 2) > 4 * beyond(found, last // 2)) == far
+    assert (passed(found, 2 * last) > 4 * beyond(found, 2 * last)) == far
+    assert passed(found, found.caches[0].size // 2) == 0

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -53,8 +52,9 @@ def made(programs: Sequence[Kept], target: str = "cpu", jobs: int = 1) -> dict[s
 
 def machine(target: str) -> str:
     """Return what of a target the code depends on: texts of different machines differ."""
-    plain = replace(target_of(target), cores=1)
-    return f"{plain.cpu or plain.name}-{hashlib.sha1(repr(plain).encode()).hexdigest()[:8]}"
+    found = target_of(target)
+    told = (found.triple, found.cpu, found.features, [(c.size, c.line, c.ways) for c in found.caches])
+    return f"{found.cpu or found.name}-{hashlib.sha1(repr(told).encode()).hexdigest()[:8]}"
 
 
 def numbers(found: Mapping[str, str]) -> str:

@@ -27,7 +27,8 @@ from polyker.codegen.llvm.jit.call_table import (
     Row,
     Table,
 )
-from polyker.machine.model import KEPT, Target
+from polyker.cost.memory import KEPT
+from polyker.machine.model import Target
 
 CALL = """\
 ; METH_FASTCALL | METH_KEYWORDS; %self is a tuple whose first item is the array of the table.

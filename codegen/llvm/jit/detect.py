@@ -9,8 +9,9 @@ from pathlib import Path
 
 from polyker.errors.base import failure
 from polyker.ir.instructions import most_terms
-from polyker.machine.known import GPUS, KNOWN, habits_of, with_habits
+from polyker.machine.known import GPUS, KNOWN, facts_of, with_facts
 from polyker.machine.model import Cache, Target
+from polyker.machine.saved import saved_facts
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -66,7 +67,7 @@ def host() -> Target:
     found = Target(
         "cpu", llvm.host_triple(), cpu, features, width, registers, masked, 2, 4, _caches(), _cores(), None, dot
     )
-    return with_habits(found, habits_of(cpu))
+    return with_facts(with_facts(found, facts_of(cpu)), saved_facts(cpu))
 
 
 def target(name: str | Target = "cpu") -> Target:

@@ -55,7 +55,7 @@ class Pipes(NamedTuple):
 
 def moves(kernel: Kernel, target: Target) -> bool:
     """Whether `balanced` changes what some store of a kernel computes; its tiles' copies have to be told apart then."""
-    if not target.adds_apart:
+    if not target.has_separate_adders:
         return False
     stores = (s for s in statements(kernel.body) if isinstance(s, Store))
     return any(_is_total(s) or any(_is_moved(e, s.value) for e in values_of(s.value)) for s in stores)
@@ -71,7 +71,7 @@ def _is_moved(expr: KExpr, top: KExpr) -> bool:
 
 def balanced(kernel: Kernel, target: Target) -> Kernel:
     """Return an equal kernel whose tiles' operations take both kinds of pipes; where any do, it has no UNROLL loops."""
-    return replace(kernel, body=_block(kernel.body)) if target.adds_apart else kernel
+    return replace(kernel, body=_block(kernel.body)) if target.has_separate_adders else kernel
 
 
 def _block(block: Block) -> Block:

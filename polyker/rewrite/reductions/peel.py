@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.memory import beyond
 from polyker.cost.plan import Plan, vector_lanes
-from polyker.cost.tile_cost import LINE
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.poly.boxes import corners
@@ -79,7 +79,7 @@ def peeled(
     # What is left of the cycles that the two may take to pay.
     left = WORTH * plan.cost * measured.points
     if results * write.itemsize > target.cache(2).size:
-        left -= LINE * results * count / extent
+        left -= 2 * target.memory.random_line * results * count / extent
     once = plan.vector == vector and plan.chunks * plan.lanes >= extent
     reads = (a for a in measured.accesses if a.read is not None)
     left -= sum(_fetched_again(a, vector, once, measured, target) for a in reads)
@@ -109,9 +109,9 @@ def _fetched_again(access: MemoryAccess, vector: str, once: bool, measured: Meas
     second, line = target.cache(2).size, target.caches[0].line
     size = measured.footprint(access) * access.itemsize
     if access.stride(vector):
-        return measured.footprint(access, {vector: 1}) * line * target.beyond(size) if size > second else 0.0
+        return measured.footprint(access, {vector: 1}) * line * beyond(target, size) if size > second else 0.0
     lines = measured.footprint(access) * min([line, *(abs(s) * access.itemsize for s in access.strides.values())])
-    return lines * target.beyond(lines) if once and size <= second < lines else 0.0
+    return lines * beyond(target, lines) if once and size <= second < lines else 0.0
 
 
 def _with(statement: TypedStatement, domain: Set, name: str) -> TypedStatement:

@@ -1,4 +1,4 @@
-"""Long sums over memory by pieces that lie far apart and are read side by side, where they come sooner so (`Target.streams`).
+"""Long sums over memory by pieces that lie far apart and are read side by side, where they come sooner so (`rows_at_once`).
 
 Before: `s += x[i] * y[i]` for n terms. After, for 4 pieces of r terms, which are rows of a tile in registers, and the rest:
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.cost.measure import Measured
+from polyker.cost.memory import rows_at_once
 from polyker.cost.plan import Plan
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -32,7 +33,7 @@ def by_pieces(
     """Return what stands for a sum of all elements of operands from memory, in order; nothing where it had better be taken
     whole."""
     statement, along = measured.statement, plan.vector
-    if target.streams < 2 or along is None or along not in statement.reduced or program.sizes:
+    if rows_at_once(target) < 2 or along is None or along not in statement.reduced or program.sizes:
         return []
     if statement.outer or statement.in_order or program.tensor(statement.target).dtype != statement.acc:
         return []
@@ -45,7 +46,7 @@ def by_pieces(
         return []
     if not target.from_memory(sum(a.itemsize * measured.footprint(a) for a in reads)):
         return []
-    count = round(target.streams / len(reads))
+    count = round(rows_at_once(target) / len(reads))
     run = extent // max(1, count) // PAGE * PAGE
     domain = read_set(statement.domain)
     if count < 2 or run == 0 or corners(domain) is None:

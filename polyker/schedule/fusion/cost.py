@@ -16,11 +16,12 @@ from polyker.cost.access_cost import LOAD
 from polyker.cost.blocking import blocking
 from polyker.cost.choose import choose
 from polyker.cost.measure import FAR, MemoryAccess, tensor_elements
+from polyker.cost.memory import passed
 from polyker.cost.own_distances import free_iterators
 from polyker.cost.plan import Plan
 from polyker.ir.decision import Decision
 from polyker.ir.typed import Role, TypedProgram
-from polyker.machine.model import PAGES, Target
+from polyker.machine.model import Target
 from polyker.schedule.fusion.groups import REACH, Group, grow
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.fusion.move import moved
@@ -266,20 +267,20 @@ class _Costs:
             for tensor in self._tensors(item):
                 size = self._bytes(n, tensor, 0, 0)
                 if tensor in seen:
-                    apart += size * self.target.passed(sum(self._whole[seen[tensor] : n]))
+                    apart += size * passed(self.target, sum(self._whole[seen[tensor] : n]))
                     if mates[n] is None or mates[n] != seen[tensor]:
-                        together += size * self.target.passed(waits * self.part(seen[tensor], n, rows, block))
+                        together += size * passed(self.target, waits * self.part(seen[tensor], n, rows, block))
                 else:
-                    apart += size * self.target.passed(total)
+                    apart += size * passed(self.target, total)
                     held = self._bytes(n, tensor, rows, block) if tensor in local else size
-                    together += held * self.target.passed(total)
+                    together += held * passed(self.target, total)
                 seen[tensor] = n
         # What each iteration reads anew.
-        inside = self.target.passed(self.part(0, last, rows, block))
+        inside = passed(self.target, self.part(0, last, rows, block))
         if inside and steps:
             for n, item in enumerate(items):
                 mine = {dim[n] for dim in self.group.dims[: len(steps)]}
-                own = 0.0 if item.reduces else self.target.passed(self.part(n, n + 1, rows, block))
+                own = 0.0 if item.reduces else passed(self.target, self.part(n, n + 1, rows, block))
                 for a in item.measured.accesses:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
@@ -288,7 +289,7 @@ class _Costs:
         for n, again in enumerate(self._again(rows, block, turns, local)):
             strain[n] += again
         for n, lost in self._jumps(rows, block, local).values():
-            strain[n] += lost * self.target.passed(total)
+            strain[n] += lost * passed(self.target, total)
         together += sum(strain)
         plans = tuple(self.plan(n, rows) for n in range(last))
         for n, mate in enumerate(mates):
@@ -315,7 +316,7 @@ class _Costs:
             fixed = self._fixed(n, rows, block)
             moving = [a for a in item.measured.accesses if a.tensor not in local and any(a.stride(i) for i in fixed)]
             parts.append([(self._lines(item, a, fixed), self._lines(item, a, {})) for a in moving])
-        far = self.target.passed(sum(part for item in parts for part, _ in item))
+        far = passed(self.target, sum(part for item in parts for part, _ in item))
         return [sum(max(0.0, turns * part - whole) for part, whole in item) * far for item in parts]
 
     def _jumps(self, rows: int, block: int, local: frozenset[str]) -> dict[str, tuple[int, float]]:
@@ -332,7 +333,7 @@ class _Costs:
                 runs, line = self._runs(item, a, fixed), self.target.caches[0].line
                 most = self._size(item, a, {}) // line  # a line comes once
                 lines = max(0, min(turns * runs, most) - self._runs(item, a, {})) * (
-                    JUMP if runs <= PAGES else 2 * JUMP
+                    JUMP if runs <= self.target.memory.pages else 2 * JUMP
                 )
                 known = found.get(a.tensor, (n, 0.0))
                 found[a.tensor] = max(known, (n, float(lines * line)), key=lambda f: f[1])

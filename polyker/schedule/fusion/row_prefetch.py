@@ -6,8 +6,8 @@
 
 Each row begins in another page, where no prefetcher of the core is on its way: the first lines are waited for, one after another,
 and stores hold up those behind them. A few lines asked for while the core computes from its caches set the prefetchers going, and
-leave them the rest; on some processors asking for all of it leads them astray (`Target.asks`). What is written by streaming
-stores must not be in them.
+leave them the rest; on some processors asking for all of it leads them astray (`prefetches_next_rows`). What is written by
+streaming stores must not be in them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.cost.measure import MemoryAccess
+from polyker.cost.memory import prefetches_next_rows
 from polyker.cost.prefetch import is_row, is_walked
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Read
@@ -39,7 +40,7 @@ def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Ta
     iteration touches.
     """
     loops, items = fusion.loops(), fusion.group.items
-    if target.asks or program.sizes or not loops or any(map(any, fusion.shifts())):
+    if prefetches_next_rows(target) or program.sizes or not loops or any(map(any, fusion.shifts())):
         return bodies
     if _passing(fusion) > 3 * target.caches[0].size // 4:
         return bodies

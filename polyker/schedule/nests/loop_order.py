@@ -7,6 +7,7 @@ from math import log2, prod
 import islpy as isl
 
 from polyker.cost.measure import FAR, Measured, MemoryAccess
+from polyker.cost.memory import is_one_row_faster
 from polyker.cost.plan import Plan
 from polyker.machine.model import PAGE, Target
 from polyker.poly.isl import read_set
@@ -133,7 +134,7 @@ def _rows_together(read: int, results: int, target: Target) -> int:
     first, last = target.caches[0].size, target.caches[-1].size
     if read <= last // 2:
         return NEAR_ROWS if results <= first // 3 else BLOCK_ROWS
-    return 1 if target.one_stream and results <= SMALL_RESULT * first else BLOCK_ROWS
+    return 1 if is_one_row_faster(target) and results <= SMALL_RESULT * first else BLOCK_ROWS
 
 
 def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from polyker.cost.measure import FAR, Measured, MemoryAccess
+from polyker.cost.memory import rows_at_once
 from polyker.cost.plan import Plan, has_gather
 from polyker.ir.expr import Index
 from polyker.ir.quasi_affine import is_quasi_affine, mod
@@ -101,7 +102,7 @@ def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:
 def _looks_up(measured: Measured, target: Target) -> bool:
     """Whether rows of an operand are looked up that come later where results pass the caches; not where many pieces of memory
     come side by side: 51 MB of rows of 512 bytes took 13 ms through the caches on icelake-server, and 8 to 10 past them."""
-    return target.streams == 1 and any(a.read is not None and has_gather(a.read) for a in measured.accesses)
+    return rows_at_once(target) == 1 and any(a.read is not None and has_gather(a.read) for a in measured.accesses)
 
 
 def _runs_on(measured: Measured, vector: str, target: Target) -> bool:

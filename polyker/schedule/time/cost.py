@@ -14,6 +14,7 @@ from itertools import product
 from math import ceil, prod
 
 from polyker.cost.measure import Measured
+from polyker.cost.memory import passed
 from polyker.cost.plan import Plan
 from polyker.machine.model import Target
 from polyker.schedule.time.skew import Distance, Front, Place, reach
@@ -50,8 +51,8 @@ class TimeCosts:
     def best(self) -> TimeTiles | None:
         """Return the cheapest tiles, None where none pay."""
         whole = self._bytes(self._extents)
-        base = self._moved * self.target.passed(whole)
-        if self.target.passed(whole) <= self.target.passed(0.75 * self.target.cache(2).size):
+        base = self._moved * passed(self.target, whole)
+        if passed(self.target, whole) <= passed(self.target, 0.75 * self.target.cache(2).size):
             return None  # what the second cache costs is hidden behind the arithmetic
         work = sum(
             p.cost * prod(hi - lo + 1 for i, (lo, hi) in q.bounds.items() if i != q.clock)
@@ -161,9 +162,9 @@ class TimeCosts:
             rows *= ceil((extent + slant) / size) * (1 if is_vector else size)
             if front is not tiles.sizes[-1][0]:
                 again *= extents[n] / size
-        inside = self._moved * near * self.target.passed(self._bytes(tuple(extents)))
+        inside = self._moved * near * passed(self.target, self._bytes(tuple(extents)))
         whole = self._bytes(self._extents)
-        return inside + whole * again * self.target.passed(whole) / tiles.steps + rows * START * len(self.places)
+        return inside + whole * again * passed(self.target, whole) / tiles.steps + rows * START * len(self.places)
 
 
 def _even(steps: int, wanted: int) -> int:

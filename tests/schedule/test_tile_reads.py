@@ -6,7 +6,7 @@ import pytest
 
 from polyker.codegen.llvm.jit.detect import target
 from polyker.cost.measure import Measured, measure
-from polyker.cost.tile_lines import Panel, is_whole_lines, panel_of
+from polyker.cost.tile_reads import Panel, is_whole_lines, panel_of
 from polyker.ir.layout import DENSE
 from tests.schedule.support import case
 

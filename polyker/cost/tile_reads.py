@@ -1,4 +1,4 @@
-"""The cache lines that a register tile reads where an operand lies, and those that it writes.
+"""What the reads of a register tile cost: vectors, and cache lines where an operand lies; and the lines that it writes.
 
 A tile reads a line for each vector, and for each single element whose neighbours belong to other results. Where the first cache
 does not keep these lines until the next tile reads them, they come from the second one by one.
@@ -15,6 +15,8 @@ from polyker.machine.model import Target
 # Cycles a byte of a panel that is read where it lies and that the first cache does not hold: parts of rows come slower from the
 # second cache than a packed panel, which hides behind the arithmetic.
 PART_ROWS = 1 / 32
+# The part of what windows cost that each term moves by one element, where they are made of each other's vectors.
+REALIGNED = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,10 @@ class Panel:
     def cycles(self, copies: int, others: tuple[tuple[str, int], ...], measured: Measured, target: Target) -> float:
         """Return what a step waits for the second cache, 0 where the first one keeps the lines for the next tile."""
         lines = self.lines(copies, others)
-        kept = lines * self.places <= target.caches[0].size and not self._crowds(others, measured, target)
+        kept = lines * self.places <= target.caches[0].size and not self._has_set_conflicts(others, measured, target)
         return 0.0 if kept else lines * PART_ROWS
 
-    def _crowds(self, others: tuple[tuple[str, int], ...], measured: Measured, target: Target) -> bool:
+    def _has_set_conflicts(self, others: tuple[tuple[str, int], ...], measured: Measured, target: Target) -> bool:
         """Whether the lines that a tile reads over all the terms fall into few sets of the first cache.
 
         Of vectors that lie one in a term, side by side, that is seen where it is decided what is packed.
@@ -51,6 +53,44 @@ class Panel:
         steps = [(n, abs(self.access.stride(i)) * self.access.itemsize) for i, n in tile]
         far = [(n, step) for n, step in steps if n > 1 and step >= first.line]
         return not first.holds_rows(prod(n for n, _ in far), gcd(*(step for _, step in far)))
+
+
+@dataclass(slots=True)
+class TileRead:
+    """What a read costs one tile: `one` vector of it in cycles; packed first for `copying` cycles in all, `near`."""
+
+    access: MemoryAccess
+    one: float
+    moves: bool  # with the vector
+    near: float
+    copying: float | None
+    panel: int  # bytes that one vector's place reads over all the terms
+    again: Panel | None  # that tiles read again where it lies
+    conflicts: bool  # comes later by many rows at once
+    apart: bool  # each element once, from beyond the first cache
+    fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
+    memory: bool  # from beyond the last cache, where subscripts say which row
+    columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
+    # An iterator: unless the tile has several of its values, each element is alone in the line that is fetched.
+    lone: str | None
+    slides: (
+        bool  # a window that the next term moves by one element, made of others (polyker.codegen.llvm.access.realign)
+    )
+    shuffles: float  # instructions that transpose one vector of it
+    in_memory: bool  # the same in all lanes, and the operand in memory of an operation where no other vector has it
+
+    def copies(self, chunks: int, others: tuple[tuple[str, int], ...]) -> int:
+        """Return how many vectors of it a tile reads each step."""
+        count, strides = chunks if self.moves else 1, self.access.strides
+        for i, s in others:
+            if strides.get(i):
+                count *= s
+        return count
+
+    def vectors(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
+        """Return what its vectors cost a tile each step, from the first cache."""
+        together = self.slides and chunks > 1 and all(s == 1 for _, s in others)
+        return self.copies(chunks, others) * self.one * (REALIGNED if together else 1.0)
 
 
 def panel_of(measured: Measured, access: MemoryAccess, vector: str, width: int, target: Target) -> Panel | None:

@@ -1,0 +1,83 @@
+"""What memory costs one core, and what prefetch instructions and rows side by side are worth: functions of a machine's facts."""
+
+from __future__ import annotations
+
+from polyker.machine.model import Target
+
+# Cycles a byte that stay visible beside the arithmetic of a register tile, at most: of the first cache, the second, the third, of
+# memory. What is fetched beside it hides the rest. Fitted to tiles of products on znver4 and icelake-server.
+VISIBLE = (0.0, 1 / 128, 1 / 48, 1 / 20)
+# Bytes a cycle that one core of a desktop reads from each level of cache: where a level was not measured.
+USUAL_READ = (64.0, 42.6, 27.4)
+# Bytes of scratch memory that are kept from call to call at most, and cycles a byte of more: it is mapped and cleared each time.
+KEPT, FRESH = 32 << 20, 0.5
+# How much faster one way has to be than another to be told from it: measurements differ by less from run to run.
+TOLD_APART = 1.02
+
+
+def passed(target: Target, size: float) -> float:
+    """Return the cycles a byte, beyond the first cache's, of what one statement passes to another among so many bytes."""
+    return max(0.0, 1 / _read(target, target.level(size)) - 1 / _read(target, 0))
+
+
+def _read(target: Target, level: int) -> float:
+    """Return the bytes a cycle that are read from a level, 0 the nearest cache."""
+    if level == len(target.caches):
+        return target.memory.read
+    return target.caches[level].read or USUAL_READ[min(level, len(USUAL_READ) - 1)]
+
+
+def beyond(target: Target, size: float) -> float:
+    """Return the cycles a byte, beyond the first cache's, of what a tile reads beside its arithmetic among so many bytes."""
+    return min(passed(target, size), VISIBLE[min(target.level(size), len(VISIBLE) - 1)])
+
+
+def fresh(size: float) -> float:
+    """Return the cycles that a byte of scratch memory costs before it is used, where so many bytes are needed."""
+    return FRESH if size > KEPT else 0.0
+
+
+def rows_at_once(target: Target) -> int:
+    """Return how many rows of memory had better be read side by side by what only passes over them; 1: one after another."""
+    memory = target.memory
+    faster = memory.side_by_side is not None and memory.side_by_side > TOLD_APART * memory.read
+    return memory.rows if faster else 1
+
+
+def is_one_row_faster(target: Target) -> bool:
+    """Whether one row of memory after another comes sooner than several side by side."""
+    memory = target.memory
+    return memory.side_by_side is not None and memory.read > TOLD_APART * memory.side_by_side
+
+
+def prefetched_cache(rates: tuple[float, ...]) -> int | None:
+    """Return the cache that requests had better bring a pattern's lines into, 0 for no requests; None where it was not measured.
+
+    >>> prefetched_cache((7.0, 6.0, 7.6)), prefetched_cache((7.0, 7.05, 6.0)), prefetched_cache(())
+    (2, 0, None)
+    """
+    if not rates:
+        return None
+    best = max(rates)
+    return 0 if best <= TOLD_APART * rates[0] else rates.index(best)
+
+
+def sums_prefetch_into(target: Target) -> int:
+    """Return the cache that sums along memory prefetch into, 0 for none: a core's own prefetchers stop at the end of a page."""
+    found = prefetched_cache(target.prefetch.sums)
+    return 1 if found is None else found
+
+
+def prefetches_next_rows(target: Target) -> bool:
+    """Whether the next rows are prefetched while others are computed on; else a core's own prefetchers would be led astray."""
+    return prefetched_cache(target.prefetch.next_rows) != 0
+
+
+def follows_tiles(target: Target) -> bool:
+    """Whether a core's own prefetchers follow the rows of a register tile, and the next one's."""
+    return prefetched_cache(target.prefetch.tiles) == 0
+
+
+def gathers_rows_into_first(target: Target) -> bool:
+    """Whether gathered rows of several lines are prefetched into the first cache; single lines are into the second."""
+    return prefetched_cache(target.prefetch.gathered_rows) == 1
