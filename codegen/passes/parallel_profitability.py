@@ -31,12 +31,11 @@ from polyker.codegen.ir.simplify_index import FALSE, TRUE, has_load, simplify_ex
 from polyker.codegen.ir.walk import is_parallel, substitute
 from polyker.codegen.ir.work import cost
 from polyker.codegen.passes.simplify import trip_count
+from polyker.cost.table import REGION
 from polyker.ir.dtypes import i64
 
 # Operations (polyker.codegen.ir.work) of a whole loop from which on threads take part: 5 to 15 microseconds of one core's time.
 LEAST = 150_000
-# The same for each of many regions in a loop: a microsecond or two (measured: Jacobi steps of 200^2 then gain 1.8 on two cores).
-LEAST_AGAIN = 20_000
 # Products of trip counts must not overflow: what is beyond counts as so much.
 _MOST_TRIPS, _MOST = 1 << 15, 1 << 40
 
@@ -67,7 +66,7 @@ class _Around:
         for loop in self.loops:
             runs = estimate.product(runs, estimate.trips(loop, {}))
         each = Op("floordiv", (Const(self.least), Op("maximum", (Const(1), runs))))
-        return estimate.named(Op("maximum", (Const(min(self.least, LEAST_AGAIN)), each)))
+        return estimate.named(Op("maximum", (Const(min(self.least, REGION)), each)))
 
 
 def _block(block: Block, around: _Around, numbers: Iterator[int]) -> Block:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from polyker.cost.measure import MemoryAccess
 from polyker.cost.memory import rows_at_once
+from polyker.cost.table import BROADCAST, CROSSING, GATHER_FAR, GATHER_LINE, GATHER_PAGE, LOAD, SCATTER, SHUFFLE
 from polyker.machine.model import Target
 
-# Cycles, for one core of a current out-of-order processor: a vector load or store of one register; one broadcast.
-LOAD, BROADCAST = 0.6, 0.5
-# How much more a vector costs that lies in two cache lines.
-CROSSING = 0.4
-# One lane of a gather, by where the next lane lies: in the same cache line, in the same page, elsewhere. A scatter costs more.
-GATHER_LINE, GATHER_PAGE, GATHER_FAR, SCATTER = 1.2, 2.0, 5.0, 1.5
-# Strides up to which an access is by whole vectors whose elements are picked out, or put in, and what that costs for one.
-STRIDED, SHUFFLE = 4, 0.5
+# Strides up to which an access is by whole vectors whose elements are picked out, or put in.
+STRIDED = 4
 # How much longer it takes to fetch an operand from beyond the second cache by several rows at once; from memory by one row, where
 # many come sooner (`rows_at_once`).
 SEVERAL, ONE_ROW = 0.1, 0.25

@@ -16,19 +16,18 @@ from polyker.cost.operation_cost import arithmetic
 from polyker.cost.packable import can_pack_block
 from polyker.cost.plan import Plan
 from polyker.cost.prefetch import next_tile
+from polyker.cost.table import COPY, COPY_ALONE, COPY_ROW, COPY_TRANSPOSED
 from polyker.cost.tile_cost import LEAST_TERMS
 from polyker.ir.expr import Read
 from polyker.ir.typed import EXACT, PrefetchRead, TypedProgram
 from polyker.machine.model import PAGE, Target
 
-# Cycles to copy one element: along the vector, across it (transposed in registers), along a tile's rows, and one by one.
-COPY, COPY_ACROSS, COPY_ROW, COPY_APART = 0.15, 0.6, 0.3, 2.0
 # The share of the arithmetic's time that copies may take.
-WORTH = 0.12
+SHARE = 0.12
 # The same where the operand can be read in the order of its memory instead, by so many rows at a time: more of them by vectors of
 # whole lines, which take a row's part of a tile at once, and sooner than results come and go; fewer where it lies in more pages
 # than a core keeps addresses of. There prefetchers have to follow, which look at some 32 pages, a tile's rows among them.
-WORTH_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES, ROWS_OF_FAR_LINES = 0.05, 8, 48, 24
+SHARE_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES, ROWS_OF_FAR_LINES = 0.05, 8, 48, 24
 # The share that is worth it wherever a panel comes from beyond the first cache: a copy's vectors lie in a line each, and follow
 # each other.
 CHEAP = 0.03
@@ -115,7 +114,7 @@ def blocking(
     second, last = (target.cache(n).size // item for n in (2, 3))
     cycles = arithmetic(measured, target).cycles(prod(measured.extent(i) for i in measured.bounds) / plan.lanes)
     small = target.caches[0].size // 2 // item
-    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, WORTH * cycles)]
+    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, SHARE * cycles)]
     deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
         # Each block of rows passes over the columns' operand, each block of terms over the result, to read it and to write it.
@@ -145,11 +144,11 @@ def blocking(
     left = [] if refused is None else refused
     for a in groups.column_reads:
         near = a.stride(plan.vector or "") == 1
-        share = measured.footprint(a) * (COPY if near else COPY_ACROSS) / max(1.0, cycles)
+        share = measured.footprint(a) * (COPY if near else COPY_TRANSPOSED) / max(1.0, cycles)
         far = _is_far(a, share, measured, plan, groups, depth, target)
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
-        if a.read in plan.packed or (share < (WORTH_BESIDE_ROWS if a in by_rows else WORTH) and far):
+        if a.read in plan.packed or (share < (SHARE_BESIDE_ROWS if a in by_rows else SHARE) and far):
             packed.append(a.read)
         else:
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
@@ -185,7 +184,7 @@ def blocking(
 
 
 def _too_dear(share: float) -> str:
-    return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * WORTH:.0f}%"
+    return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * SHARE:.0f}%"
 
 
 def row_prefetches(
@@ -324,7 +323,7 @@ def _is_far(
     room = target.cache(2).size // groups.itemsize // 2
     if _is_scattered(access, measured, groups, depth, room, target):
         return True
-    if share >= WORTH_BESIDE_ROWS:
+    if share >= SHARE_BESIDE_ROWS:
         return False
     return _is_by_pages(access, measured, groups, target) or _crowds(access, measured, plan, groups, depth, target)
 
@@ -429,4 +428,4 @@ def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Gr
     if measured.footprint(access) <= small:
         return False
     contiguous = any(access.stride(i) == 1 for i, s in plan.others if s > 1)
-    return measured.footprint(access) * (COPY_ROW if contiguous else COPY_APART) < most
+    return measured.footprint(access) * (COPY_ROW if contiguous else COPY_ALONE) < most

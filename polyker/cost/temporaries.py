@@ -15,8 +15,6 @@ from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.symbolic import bounds_of
 
-# Cycles to begin the loops of a statement of its own; the share of a statement's cycles that a rewrite has to save.
-START, WORTH = 100.0, 0.1
 # With fewer cycles a statement is not worth a search.
 LEAST = 2000.0
 # Bytes that temporaries may take in any case.

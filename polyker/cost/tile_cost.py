@@ -13,7 +13,8 @@ from functools import cache
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
 
-from polyker.cost.access_cost import LOAD, SHUFFLE, access_cost, rows_longer
+from polyker.cost import table
+from polyker.cost.access_cost import access_cost, rows_longer
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.cost.memory import beyond, fresh, is_one_row_faster, rows_at_once
 from polyker.cost.operation_cost import arithmetic, takes_pairs
@@ -23,19 +24,14 @@ from polyker.cost.tile_reads import TileRead, is_whole_lines, panel_of, passes_o
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import PAGE, Target
 
-# Cycles that a loop iteration costs besides.
-LOOP = 1.0
 # How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
 SECOND_CACHE, KEPT = 1.3, 0.75
-# Adding up the lanes of one of several sums that are added up together, each time that the lanes are halved; of one by itself
-# it costs twice as much.
-FOLD = 0.8
-# Copying one element into another layout, and where the copy is transposed in registers; transposing one alone.
-PACK, PACK_ACROSS, TRANSPOSE, FROM_MEMORY = 4.0, 0.8, 0.35, 3.0
-# Transposing one element while it is used, from pieces of rows of so many bytes, and its part of reading one piece.
-TRANSPOSE_TERMS, READ_PIECE, PIECE = 0.1, 0.45, 16
-# What a store costs besides where the tile's next rows lie in other pages; a register too many, each step.
-FAR_STORE, SPILL = 1.5, 4.0
+# How many times as long a copy takes of what vectors along the terms read once, from memory.
+FROM_MEMORY = 3.0
+# Bytes of a piece of a row that is transposed while it is used.
+PIECE = 16
+# What a store costs besides where the tile's next rows lie in other pages.
+FAR_STORE = 1.5
 # What a vector's store costs besides where it lies across the rows of a result in memory: parts of many lines.
 PART_LINES = 5.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
@@ -94,7 +90,7 @@ class Tiles:
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
         self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
         self.latency = float(target.fma_latency) * self.parts * self.part if self.reduces else 0.0
-        self.folding = FOLD * log2(self.width) / max(1.0, self.terms / self.width) if self.folds else 0.0
+        self.folding = table.FOLD * log2(self.width) / max(1.0, self.terms / self.width) if self.folds else 0.0
         self.write = measured.write
         self.across = self._across(reduced)
         self.reads = [
@@ -104,7 +100,7 @@ class Tiles:
         self.from_second = beyond(target, target.cache(2).size // 2)  # cycles a byte
         self.scattered = self.result > target.cache(2).size
         # What it costs to write a vector of the result once more, and to read it again.
-        self.again = 2 * (LOAD + self.width * self.write.itemsize * beyond(target, self.result))
+        self.again = 2 * (table.LOAD + self.width * self.write.itemsize * beyond(target, self.result))
         self.store, self.packs_result = self._store()
         self.known: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}
         self.stored = cache(self._stored)
@@ -127,16 +123,16 @@ class Tiles:
         if access.stride(vector) == 1 or (not access.stride(vector) and not self._is_far(access)):
             one *= self.part  # what waits for its lines is no sooner there
         if self.parts > 1:  # both parts of an element are spread over the lanes, or those of a vector's elements sorted
-            one = self.parts * one if not access.stride(vector) else one + self.parts * SHUFFLE
+            one = self.parts * one if not access.stride(vector) else one + self.parts * table.SHUFFLE
         unit = unit_iterator(self.measured, access, vector)
         across, columns, shuffles = unit is not None, 1, 0.0
         if across and not self.reduces:
-            one = min(one, TRANSPOSE * width)
+            one = min(one, table.TRANSPOSE * width)
         elif across and self.across is not None and unit == self.across[0]:
             columns = self.across[1]
             shuffles = self.target.vector_bytes / PIECE - 1 + log2(columns)
-            one = (TRANSPOSE_TERMS + READ_PIECE / columns) * width + self.arithmetic.taken(shuffles)
-        near = LOAD * max(self.part, width * access.itemsize / 64)
+            one = (table.TRANSPOSE_PIECE + table.READ_PIECE / columns) * width + self.arithmetic.taken(shuffles)
+        near = table.LOAD * max(self.part, width * access.itemsize / 64)
         blocked = self.reduces and self.may_pack and self.measured.invariant is None
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
             one = near  # it is copied by blocks, each vector in a line of its own
@@ -147,7 +143,11 @@ class Tiles:
         free = self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
         if free and access.joined == 1 and 0 < 4 * elements <= self.total and can_pack(read, vector):
             # Along a term it is copied whole, through memory; else by blocks.
-            copying = (PACK_ACROSS if across else PACK) * elements * (FROM_MEMORY if self.folds else 1.0)
+            copying = (
+                (table.COPY_TRANSPOSED if across else table.COPY_ALONE)
+                * elements
+                * (FROM_MEMORY if self.folds else 1.0)
+            )
             if self.reduces and self.measured.invariant is not None:  # it is copied whole, before the common loops
                 copying += 2 * elements * access.itemsize * beyond(self.target, elements * access.itemsize)
         panel = 0
@@ -158,7 +158,7 @@ class Tiles:
         blocks = self.reduces and not self.folds
         whole = self.measured.footprint(access) * access.itemsize
         far = self.reduces and self._is_far(access)
-        fetched = whole * (LOAD / 64 + beyond(self.target, whole)) if far else 0.0
+        fetched = whole * (table.LOAD / 64 + beyond(self.target, whole)) if far else 0.0
         outside = whole > self.target.caches[0].size
         return TileRead(
             access,
@@ -213,7 +213,7 @@ class Tiles:
         along = any(
             abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
         )
-        copying = (PACK_ACROSS if along else PACK) * self.width + self.again
+        copying = (table.COPY_TRANSPOSED if along else table.COPY_ALONE) * self.width + self.again
         copying += self.width * self.write.itemsize * fresh(self.result)
         far = self.write.stride(self.vector) not in (0, 1) and store > copying
         whole = self.measured.invariant is None and not self.measured.statement.outer
@@ -317,7 +317,7 @@ class Tiles:
         `inside`: those of the loads that are part of the arithmetic's instructions.
         """
         most = max(max(arithmetic, loads, self.latency) + folding, streamed)
-        return most + 0.15 * min(arithmetic, loads - inside) + LOOP / 2
+        return most + 0.15 * min(arithmetic, loads - inside) + table.ITERATION / 2
 
     def _stays(self, read: TileRead, chunks: int) -> bool:
         """Whether a vector that a read has along the terms is the same in every tile: one step has all of them."""
@@ -383,7 +383,7 @@ class Tiles:
             # All the operands of a step but those of one read are held, these pass one by one; and a value on its way.
             operands = self.together * (sum(held) - max(held) + 1)
             registers = self.parts * (vectors + transposed + operands) + (self.arithmetic.operations > 1) + self.tested
-            cycles += SPILL * max(0, registers - self.registers)
+            cycles += table.SPILL * max(0, registers - self.registers)
         self.known[key] = cycles
         return cycles
 
@@ -448,7 +448,7 @@ class Tiles:
         rows = self.width / dict(others)[written]  # that a vector is a part of, each with a place of its own
         tile = ((self.vector, self.width), *(o for o in others if o[0] != written))
         each = 0.0 if not is_far(self.vector) else FAR_STORE if self._rows(self.write, tile) is None else LONE
-        by_rows = TRANSPOSE * self.width + rows * each
+        by_rows = table.TRANSPOSE * self.width + rows * each
         return min(store, by_rows) + wait, by_rows < store
 
     def _passes(self, others: tuple[tuple[str, int], ...]) -> int:

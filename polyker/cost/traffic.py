@@ -12,10 +12,11 @@ from math import ceil
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.cost.memory import beyond
 from polyker.cost.plan import Plan
+from polyker.cost.table import GAIN
 from polyker.machine.model import Target
 
-# The part of a cache that stays from one iteration to the next; the part of a statement's time that another order is to save.
-STAYS, WORTH = 0.75, 0.1
+# The part of a cache that stays from one iteration to the next.
+STAYS = 0.75
 
 
 def least_traffic(measured: Measured, plan: Plan, order: tuple[str, ...], target: Target) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ def least_traffic(measured: Measured, plan: Plan, order: tuple[str, ...], target
         (*order[:to], order[place], *order[to:place], *order[place + 1 :]) for to, place in sorted(moves, reverse=True)
     ]
     costs = [nest.cycles(o) for o in (order, *others)]
-    enough = min(costs) + WORTH * plan.cost * measured.points
+    enough = min(costs) + GAIN * plan.cost * measured.points
     return next(o for o, cycles in zip((order, *others), costs, strict=True) if cycles <= enough)
 
 

@@ -45,11 +45,11 @@ LOWERED: tuple[tuple[ModuleType, str, float], ...] = (
     (ahead, "WRITTEN", 64),
     (row_heads, "HEAD", 64),
     (row_heads, "LEAST_ROW", 128),
-    (blocking, "WORTH", 10.0),
+    (blocking, "SHARE", 10.0),
     (blocking, "DEPTH", 16),
     (order, "BLOCK_TERMS", 64),
     (search_blocks, "LEAST", 1 / 8),
-    (search_blocks, "WORTH", 1e9),
+    (search_blocks, "GAIN", -1e9),
 )
 
 

@@ -31,7 +31,7 @@ def whatever_it_wins() -> Iterator[None]:
 
     with (
         patch.object(lowering, "LEAST", 1),
-        patch.object(parallel, "START", 1e-6),
+        patch.object(parallel, "REGION", 1e-6),
         patch.object(regions.settle, "__defaults__", (1,)),
     ):
         yield

@@ -66,7 +66,7 @@ def test_statements_that_run_together_keep_their_values(program: tuple[str, str]
     found = case(program[0], X=program[1])
     with pytest.MonkeyPatch.context() as patch:
         if every:
-            patch.setattr(fuse_cost, "WORTH", -1e9)  # whatever can run together does
+            patch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)  # whatever can run together does
         scop, schedule = found.automatic(TINY)
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=True)
@@ -151,7 +151,7 @@ def test_values_of_a_few_rows_live_in_a_buffer() -> None:
 
 def test_what_a_later_iteration_reads_is_no_buffer_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i-1,j; pad=0]"
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     found = case(text, X="f32[60,48]")
     scop, schedule = found.automatic(TINY)
     prove(scop, schedule)
@@ -168,7 +168,7 @@ def test_what_a_later_iteration_reads_is_no_buffer_of_one(monkeypatch: pytest.Mo
     ],
 )
 def test_what_needs_a_later_iteration_does_not_share_its_loop(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     assert not any("T O" in t for t in together(text, X="f32[60,48]"))
 
 
@@ -187,7 +187,7 @@ def test_what_needs_a_later_iteration_does_not_share_its_loop(text: str, monkeyp
 def test_rows_that_a_window_reads_wait_in_a_buffer_as_high_as_it(
     text: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     found = case(text, X="f32[60,48]")
     scop, schedule = found.automatic(TINY)
     prove(scop, schedule)
@@ -200,7 +200,7 @@ def test_rows_that_a_window_reads_wait_in_a_buffer_as_high_as_it(
 
 
 def test_a_window_s_buffer_that_is_a_row_short_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     scop, schedule = case("T[i,j] = X[i,j] + 1;  O[i,j] = T[i,j] + T[i+2,j; pad=0]", X="f32[60,48]").automatic(TINY)
     scope = schedule.tree
     assert isinstance(scope, Scope)
@@ -220,7 +220,7 @@ def test_a_window_s_buffer_that_is_a_row_short_is_refused(monkeypatch: pytest.Mo
     ],
 )
 def test_sums_of_what_is_read_once(text: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     found = case(text, X="f32[60,96]", **({"Y": "f32[60,96]"} if "Y" in text else {}))
     scop, schedule = found.automatic(replace(TINY, vector_registers=32))
     prove(scop, schedule)
@@ -246,7 +246,7 @@ def test_no_common_loop_reads_a_part_of_each_cache_line() -> None:
 
 
 def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     text = "c += g[j];  m[i] += X[i,j];  d max= g[j];  O[i,j] = X[i,j] * m[i] + c * d"
     assert together(text, X="f32[10,400]", g="f32[400]") == ["m O"]
 
@@ -255,7 +255,7 @@ def test_what_no_row_needs_is_computed_before_them(monkeypatch: pytest.MonkeyPat
 def test_a_start_over_more_elements_than_the_terms_reach_is_kept_apart_from_other_rows(
     rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fuse_cost, "WORTH", -1e9)
+    monkeypatch.setattr(fuse_cost, "GAIN_OF_KIND", -1e9)
     together(f"S[i,j] += X[i,k,j] for k in 0:0;  G[j,i] = {rows}", X="f32[30,4,20]")
 
 

@@ -170,7 +170,7 @@ UNKNOWN = ("columns", "long product", "row by matrix", "elements")  # for sizes 
 def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a region is not worth it: all loops that may run in parallel do."""
     monkeypatch.setattr("polyker.pipeline.threads.LEAST", 1)
-    monkeypatch.setattr("polyker.schedule.threads.parallel.START", 1e-6)
+    monkeypatch.setattr("polyker.schedule.threads.parallel.REGION", 1e-6)
     monkeypatch.setattr("polyker.codegen.passes.parallel_profitability.settle.__defaults__", (1,))
     text, shapes, sizes = PROGRAMS[name]
     rng = np.random.default_rng(3)

@@ -113,7 +113,7 @@ def test_terms_of_other_blocks_are_not_looked_at():
 @pytest.fixture
 def _short(monkeypatch):
     monkeypatch.setattr(module, "LEAST", 1 / 8)
-    monkeypatch.setattr(module, "WORTH", 1e9)
+    monkeypatch.setattr(module, "GAIN", -1e9)
 
 
 @pytest.mark.usefixtures("_short")

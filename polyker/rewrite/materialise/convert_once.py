@@ -12,7 +12,8 @@ from math import prod
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, measure
 from polyker.cost.plan import Plan, values
-from polyker.cost.temporaries import LEAST, START, WORTH, room, traffic
+from polyker.cost.table import CONVERT, GAIN, NEST, WRITE
+from polyker.cost.temporaries import LEAST, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Cast, Expr, Index, Literal, Read, replace_parts
@@ -23,9 +24,8 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 
-# Cycles to convert a vector, or one value that passes on to all lanes then; an element of the copy; the uses of an element, at
-# least.
-VECTOR, SPREAD, ELEMENT, USED = 1.0, 2.0, 0.5, 4
+# The uses of an element, at least.
+USED = 4
 
 
 def convert_once(
@@ -92,7 +92,7 @@ class _Converter:
         plan = choose(measured, free, statement.reduced, self.target)
         each = {e: _converting(plan, e) for e in casts}
         total = points * (plan.cost + sum(each.values()))
-        return frozenset(e for e in casts if self._pays(measured, e, points * each[e], points, WORTH * total))
+        return frozenset(e for e in casts if self._pays(measured, e, points * each[e], points, GAIN * total))
 
     def _pays(self, measured: Measured, cast: Cast, saved: float, points: int, least: float) -> bool:
         access = next((a for a in measured.accesses if a.read == cast.arg), None)
@@ -105,7 +105,7 @@ class _Converter:
         size = elements * cast.dtype.itemsize
         if elements * USED > points or size > room(measured, self.target, self.most):
             return False
-        return saved - (START + elements * ELEMENT + traffic(size, self.target)) > least
+        return saved - (NEST + elements * WRITE + traffic(size, self.target)) > least
 
     def _store(self, statement: TypedStatement, cast: Cast) -> None:
         """Convert a whole tensor."""
@@ -141,5 +141,5 @@ def _converting(plan: Plan, cast: Cast) -> float:
     """Return the cycles of a point that a tile takes for a conversion."""
     moves = indices_of(cast)
     others = prod(s for i, s in plan.others if i in moves)
-    each = plan.chunks * VECTOR if plan.vector in moves else SPREAD
+    each = plan.chunks * CONVERT if plan.vector in moves else 2 * CONVERT  # and broadcast
     return others * each / (plan.lanes * plan.chunks * prod(s for _, s in plan.others))

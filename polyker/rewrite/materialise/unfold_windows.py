@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from polyker.cost.table import COPY_ALONE, WRITE
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Index, Literal, Read, reads_in
 from polyker.ir.quasi_affine import coefficients, indices_of, substitute
@@ -19,8 +20,6 @@ from polyker.poly.isl import read_set
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_elements
 
-# Cycles to copy one element, padding and all, and to pack it again by blocks; to pack one element of another operand.
-COPY, PACK = 1.4, 4.0
 # How much longer a step takes in place, where rows begin at any address and the loops over a window are short; and along an
 # index that the windows do not move with.
 IN_PLACE, APART = 1.35, 1.1
@@ -81,10 +80,10 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
             # Vectors along an index that the windows do not move with: what moves with it is packed, and the result.
             others = [r for r in reads if any(name in indices_of(s) for s in r.subscripts)]
             copied = [prod(extents[i] for i in {i for s in r.subscripts for i in indices_of(s)}) for r in others]
-            in_place = min(in_place, APART * filled(extents[name]) + PACK * sum(copied))
+            in_place = min(in_place, APART * filled(extents[name]) + COPY_ALONE * sum(copied))
     elements = prod(extents[i] for i in inside)
     fits = elements * statement.acc.itemsize <= target.caches[-1].size // 4
-    unfolded = filled(prod(extents[i or ""] for i in rows)) + COPY * elements
+    unfolded = filled(prod(extents[i or ""] for i in rows)) + 2 * WRITE * elements  # padded, and packed again by blocks
     return windows[0] if fits and unfolded < in_place else None
 
 

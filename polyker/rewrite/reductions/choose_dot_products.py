@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf, prod
 
 from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.table import COPY_TRANSPOSED, GAIN, WRITE, folded
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, walk
@@ -23,14 +24,11 @@ from polyker.rewrite.core.terms import elements_of, places_of
 from polyker.rewrite.core.value_range import type_range, value_range
 from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
 
-# Instructions of a vector of products that are widened, multiplied and added one by one; cycles to store an element of several
-# terms, to read one once more where its sums are taken off a result.
-WIDENED, ELEMENT, READ = 3.0, 0.7, 0.1
-# How much longer sums take whose vectors run along the terms, and cycles to add up the lanes of a result; to add what makes no
-# whole group to one; to write one across the vectors, which run along what is stored.
-ALONG, FOLD, REST, TURNED = 1.3, 5.0, 1.0, 0.6
-# What is left of the cycles, at most, for the rewrite to pay.
-WORTH = 0.8
+# Instructions of a vector of products that are widened, multiplied and added one by one; cycles to read an element of the terms
+# once more where its sums are taken off a result.
+WIDENED, READ = 3.0, 0.1
+# How much longer sums take whose vectors run along the terms; cycles to add what no whole group has to a result.
+ALONG, REST = 1.3, 1.0
 
 
 def sum_by_dots(
@@ -92,7 +90,7 @@ def _choice(
                     along = ALONG if _is_along(statement, placed) else 1.0
                     choices.append((along * steps + more, Groups(r, term, placed)))
     cycles, best = min(choices, key=lambda c: c[0], default=(inf, None))
-    return best if cycles < WORTH * plain else None
+    return best if cycles < (1 - GAIN) * plain else None
 
 
 def _product(statement: TypedStatement) -> tuple[Expr, Expr] | None:
@@ -206,16 +204,16 @@ def _more(
             return None
         elements = elements_of(places, term, measured.extent, count)
         stored += 0 if factor.in_place else elements
-        cycles += elements * ((0 if factor.in_place else ELEMENT) + (READ if other.shift else 0))
+        cycles += elements * ((0 if factor.in_place else WRITE) + (READ if other.shift else 0))
     if most is not None and 4 * stored > most:
         return None
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
     if _is_along(statement, factors):
-        cycles += FOLD * results
+        cycles += folded(4) * results
     elif any(f.in_place for f in factors):
         write = measured.write
         beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, Index)}
-        cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else TURNED * results
+        cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else COPY_TRANSPOSED * results
     exact = measured.bounds[term][1]
     if any(f.in_place for f in factors) and (exact is None or exact % count):
         cycles += REST * results

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from polyker.cost.access_cost import LOAD
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, accesses, measure
 from polyker.cost.pieces import waiting
 from polyker.cost.plan import vector_lanes
-from polyker.cost.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
+from polyker.cost.table import GAIN, LOAD, NEST
+from polyker.cost.temporaries import LEAST, insisted, places, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr, reads_in
 from polyker.ir.quasi_affine import indices_of
@@ -103,7 +103,7 @@ class _Search:
         at_once = self.estimate(whole)
         if at_once < LEAST:
             return None
-        likely = [(cycles, t) for cycles, t in self.ranked()[:JUDGED] if cycles < (1 - WORTH) * at_once]
+        likely = [(cycles, t) for cycles, t in self.ranked()[:JUDGED] if cycles < (1 - GAIN) * at_once]
         if not likely:
             return None
         before = self.cycles(whole)
@@ -114,7 +114,7 @@ class _Search:
             judged.append((self.cycles(self.steps(tree)), n, tree))
         for _, _, tree in sorted(judged):
             cycles, steps = self.improved(tree)
-            found = self.made(fresh, steps) if cycles < (1 - WORTH) * before else None
+            found = self.made(fresh, steps) if cycles < (1 - GAIN) * before else None
             if found is not None:
                 won = 100 * (1 - cycles / before)
                 chosen = f"{self.described(found)}; the model wins {won:.0f}% of the cycles"
@@ -123,7 +123,7 @@ class _Search:
         won = max((1 - cycles / before for cycles, _, _ in judged), default=0.0)
         refused = (
             f"the sum of {len(self.product.factors)} factors is taken at once: "
-            f"steps would win {max(0.0, 100 * won):.0f}% of the cycles, which is under {100 * WORTH:.0f}%"
+            f"steps would win {max(0.0, 100 * won):.0f}% of the cycles, which is under {100 * GAIN:.0f}%"
         )
         notes.append(Decision(self.product.statement.name, refused=refused))
         return None
@@ -267,8 +267,8 @@ class _Search:
     def traffic(self, step: Step, is_last: bool) -> float:
         """Return the cycles to begin a step, and to write and read its temporary."""
         if is_last:
-            return START
-        return START + traffic(self.bytes(step), self.target)
+            return NEST
+        return NEST + traffic(self.bytes(step), self.target)
 
     def operand(self, steps: list[Step], number: int) -> frozenset[str]:
         """Return the iterators that an operand depends on."""

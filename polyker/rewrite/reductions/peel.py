@@ -14,6 +14,7 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.cost.memory import beyond
 from polyker.cost.plan import Plan, vector_lanes
+from polyker.cost.table import GAIN_OF_KIND
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.poly.boxes import corners
@@ -22,8 +23,8 @@ from polyker.poly.scop import domain_text, values_taken
 from polyker.rewrite.core.accumulate import started_apart
 from polyker.rewrite.core.fresh import Fresh
 
-# The part of a vector that the last results may fill; what the two reductions may cost of what the one does.
-LANES, WORTH = 1 / 2, 0.97
+# The part of a vector that the last results may fill.
+LANES = 1 / 2
 
 # A reduction, the start of its elements, and its tile.
 Part = tuple[TypedStatement, TypedStatement | None, Plan]
@@ -77,7 +78,7 @@ def peeled(
     results = measured.footprint(write)
     measures = [tiles.measure(s) for s in (whole, rest)]
     # What is left of the cycles that the two may take to pay.
-    left = WORTH * plan.cost * measured.points
+    left = (1 - GAIN_OF_KIND) * plan.cost * measured.points
     if results * write.itemsize > target.cache(2).size:
         left -= 2 * target.memory.random_line * results * count / extent
     once = plan.vector == vector and plan.chunks * plan.lanes >= extent

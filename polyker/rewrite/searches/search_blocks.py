@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 
 from polyker.cost.measure import Layouts, measure
+from polyker.cost.table import GAIN, folded
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import bool_, i64
 from polyker.ir.expr import Call, Cast, Index, Read, transform, walk
@@ -30,9 +31,9 @@ from polyker.rewrite.searches.match_searches import Search
 
 # Vectors of a block, and blocks of a row, at least.
 LEAST, BLOCKS = 8, 3
-# Cycles to make one value of several vectors, which a block takes, and how often it is done beside; cycles to look for a place in
-# a vector of terms, beyond what their extremum takes; the part of all these that blocks have to leave, at most.
-FOLD, OTHERS, SEARCH, WORTH = 20, 6, 4, 0.8
+# How often a block's lanes are folded, and more of them beside; cycles to look for a place in a vector of terms, beyond what
+# their extremum takes.
+FOLDS, OTHERS, SEARCH = 3, 6, 4
 
 
 def search_blocks(
@@ -88,18 +89,19 @@ class _Blocks:
         step = max(1, round(LEAST * lanes))
         # Cycles for a vector of terms that are searched: places are as many vectors as they have more bytes.
         searched = SEARCH * max(1, search.place.acc.itemsize // search.extremum.acc.itemsize)
-        ideal = sqrt(count * lanes * FOLD / searched)
+        fold = FOLDS * folded(lanes)
+        ideal = sqrt(count * lanes * fold / searched)
 
         def cost(length: int) -> float:
             terms = length + count % length
-            return (count // length + OTHERS) * FOLD + terms / lanes * searched
+            return (count // length + OTHERS) * fold + terms / lanes * searched
 
         rows = measured.footprint(measured.write) * search.extremum.acc.itemsize
         room = inf if self.most is None else self.most
         lengths = range(step, round(2 * ideal) + step, step)
         fit = [n for n in lengths if BLOCKS * n <= count and count // n * rows <= room]
         best = min(fit, key=cost, default=None)
-        return best if best is not None and cost(best) < WORTH * count / lanes * searched else None
+        return best if best is not None and cost(best) < (1 - GAIN) * count / lanes * searched else None
 
     def split_in_parts(self, search: Search, count: int, length: int) -> tuple[list[TypedNode], list[TypedNode]]:
         """Return the statements that stand for the extremum, and for the place."""

@@ -14,7 +14,8 @@ from math import prod
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, Measured, accesses, measure
 from polyker.cost.plan import HEAVY, Plan, values
-from polyker.cost.temporaries import LEAST, START, WORTH, insisted, places, room, traffic
+from polyker.cost.table import GAIN, NEST
+from polyker.cost.temporaries import LEAST, insisted, places, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Read, children, reads_in, replace_parts
@@ -99,13 +100,13 @@ class _Statement:
         plan = self.plan(self.program, self.statement)
         innermost = frozenset(self.statement.reduced or (plan.vector or self.statement.iterators[-1],))
         where = places(self.program, self.measured)
-        best, chosen = (1 - WORTH) * total * plan.cost, list[Expr]()
+        best, chosen = (1 - GAIN) * total * plan.cost, list[Expr]()
         for part in [p for p in parts if indices_of(p) & innermost][:TRIED]:
             trial = Fresh(self.program)
             made = _stored(trial, self.statement, [*chosen, part], where)
             program = trial.finish(self.program.body)
             cycles = sum(self.size(frozenset(s.iterators)) * self.plan(program, s).cost for s in made)
-            cycles += sum(START + traffic(self.bytes(s.expr), self.target) for s in made[:-1])
+            cycles += sum(NEST + traffic(self.bytes(s.expr), self.target) for s in made[:-1])
             if cycles < best:
                 best, chosen = cycles, [*chosen, part]
         return chosen

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from polyker.cost.plan import MOST_OPERATIONS, is_costly, values
+from polyker.cost.table import ITERATION, LOAD, OPERATION
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
 from polyker.ir.measure import DEPTH, depth_of, level_of
@@ -17,9 +18,6 @@ from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, subst
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, statements_of
 from polyker.poly.touches import alone, touches
 from polyker.rewrite.reductions.short_sums import short_sums, unfold_sums
-
-# Cycles of a vector: one operation, one costly one, one load; to store a value, and to run the loop that computes it.
-OPERATION, COSTLY, LOAD, PASS = 0.5, 8.0, 0.5, 4.0
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _pays(found: _Inlining) -> bool:
         if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
             return False
     elements = sum(len(reads) for _, reads in found.readers)
-    return elements == 1 or (elements - 1) * _cycles(found.definition.expr) <= PASS + elements * LOAD
+    return elements == 1 or (elements - 1) * _cycles(found.definition.expr) <= 4 * ITERATION + elements * LOAD
 
 
 def _turns(definition: TypedStatement) -> bool:
@@ -171,7 +169,7 @@ def _stays_shallow(found: _Inlining, known: _Known) -> bool:
 def _cycles(expr: Expr) -> float:
     """Return the cycles to compute one vector of a value."""
     parts = set(values(expr))
-    operations = sum(COSTLY if is_costly(p) else OPERATION for p in parts if isinstance(p, Call))
+    operations = sum(12 * OPERATION if is_costly(p) else OPERATION for p in parts if isinstance(p, Call))
     return operations + LOAD * sum(isinstance(p, Read) and bool(p.subscripts) for p in parts)
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, lcm, prod
 
-from polyker.cost.access_cost import LOAD
 from polyker.cost.blocking import blocking
 from polyker.cost.choose import choose
 from polyker.cost.measure import FAR, MemoryAccess, tensor_elements
 from polyker.cost.memory import passed
 from polyker.cost.own_distances import free_iterators
 from polyker.cost.plan import Plan
+from polyker.cost.table import GAIN_OF_KIND, LOAD, ROW
 from polyker.ir.decision import Decision
 from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import Target
@@ -28,8 +28,6 @@ from polyker.schedule.fusion.move import moved
 from polyker.schedule.fusion.zip import paired
 from polyker.schedule.nests.scan import scan_plan
 
-# Cycles to begin the loops of one statement; the share of all cycles that has to be won.
-START, WORTH = 6.0, 0.01
 # The share of a reduction's cycles that it loses where it has no copies of its operands by blocks, as by itself it would have:
 # products of 256-square matrices take about a tenth longer on operands as they lie.
 BLOCKS = 0.1
@@ -63,7 +61,7 @@ class Fusion:
     @property
     def pays(self) -> bool:
         """Whether the model finds it worth while."""
-        return self.gain > WORTH * self.total
+        return self.gain > GAIN_OF_KIND * self.total
 
     def decision(self) -> Decision:
         """Return what was chosen and why."""
@@ -115,7 +113,7 @@ def best_fusion(
         if best is None or found.gain > best[0].gain:
             best = found, before, after
         worst = max(range(1, len(group.items)), key=lambda n: found.strain[n])
-        if found.strain[worst] <= WORTH * found.total:
+        if found.strain[worst] <= GAIN_OF_KIND * found.total:
             break
         left.append(group.items[worst])
     if best is not None and not best[0].pays and len(best[0].group.dims) < len(items[0].loops):
@@ -256,7 +254,7 @@ class _Costs:
         turns = self._turns(steps)
         apart = sum(p * self.plan(n, 0, False).cost for n, p in enumerate(points))
         strain = [p * (self.plan(n, rows).cost - self.plan(n, 0, False).cost) for n, p in enumerate(points)]
-        together = apart + START * sum(self._turns(steps, n) for n in range(last))
+        together = apart + ROW * sum(self._turns(steps, n) for n in range(last))
         # What a later item finds of what an earlier one touched.
         total = sum(self._whole)
         seen: dict[str, int] = {}
@@ -294,7 +292,7 @@ class _Costs:
         plans = tuple(self.plan(n, rows) for n in range(last))
         for n, mate in enumerate(mates):
             if mate is not None:  # one loop for both, and what both read is loaded once
-                together -= turns * START + points[n] * LOAD / plans[n].lanes
+                together -= turns * ROW + points[n] * LOAD / plans[n].lanes
         return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
 
     def _loses_blocks(self, n: int, rows: int) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from polyker.cost.table import GAIN_OF_KIND
 from polyker.ir.decision import Decision
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
-from polyker.schedule.fusion.cost import WORTH, fusion_of
+from polyker.schedule.fusion.cost import fusion_of
 from polyker.schedule.fusion.groups import REACH, Group
 from polyker.schedule.fusion.items import Item
 
@@ -39,5 +40,5 @@ def _why(program: TypedProgram, first: Item, other: Item, target: Target) -> str
         return f"with common loops {loops} the model loses {lost:.1f}% of the cycles (tiles and starts of loops)"
     won = 100 * found.gain / max(1.0, found.total)
     if not found.pays:
-        return f"common loops {loops} win {won:.1f}% of the cycles, which is under {100 * WORTH:.0f}%"
+        return f"common loops {loops} win {won:.1f}% of the cycles, which is under {100 * GAIN_OF_KIND:.0f}%"
     return f"the model would win {won:.1f}% of the cycles, but not with all that stands between them"

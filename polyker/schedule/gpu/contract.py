@@ -21,6 +21,7 @@ from itertools import product
 from math import prod
 
 from polyker.cost.measure import Measured
+from polyker.cost.table import GPU_COPY, GPU_ITERATION, GPU_LATENCY, GPU_LAUNCH, GPU_READ, GPU_STALL
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import coefficients, floordiv
 from polyker.machine.model import Gpu
@@ -34,18 +35,13 @@ ELEMENTS = (8, 4, 2)
 # Terms that are on chip at once, about; and blocks that shared memory has room for: registers have it for as many.
 DEPTH = 16
 RESIDENT = 2
-# What a term costs a thread beside its multiply-adds: the loop, each read of 16 bytes of shared memory, and for each row or
-# column of its elements its part of the copies.
-LOOP, READ, COPY = 2.0, 2.0, 0.15
-# Cycles from asking for an element of memory to having it, parts of a multiprocessor that issue instructions, steps on chip at
-# most.
-LATENCY, SCHEDULERS, MOST_STAGES = 800, 4, 4
-# Cycles from a read of shared memory to its use, which other warps have to hide; registers of a thread beside its elements and
-# what it multiplies, and the most that two blocks to a multiprocessor leave it.
-STALL, OTHERS, REGISTERS = 30, 40, 128
-# Cycles that a launch more takes, about 3 us; the part of the cycles of a whole sum that one in runs may take at most, as both
-# are estimates; numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
-LAUNCH, PAYS = 6000, 0.7
+# Parts of a multiprocessor that issue instructions, steps on chip at most.
+SCHEDULERS, MOST_STAGES = 4, 4
+# Registers of a thread beside its elements and what it multiplies, and the most that two blocks to a multiprocessor leave it.
+OTHERS, REGISTERS = 40, 128
+# The part of the cycles of a whole sum that one in runs may take at most, as both are estimates.
+PAYS = 0.7
+# Numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
 RUNS, EACH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
 # Least extents of a row, a column and the terms for which tiles are on chip.
 LEAST, LEAST_TERMS = 16, 8
@@ -136,7 +132,7 @@ class _Candidate:
         warps = self.chosen.row.threads * self.chosen.column.threads / (gpu.warp * SCHEDULERS)
 
         def wave(blocks: int) -> float:
-            return terms * max(blocks * warps * self.effort, self.effort + STALL) + LATENCY if blocks else 0.0
+            return terms * max(blocks * warps * self.effort, self.effort + GPU_STALL) + GPU_LATENCY if blocks else 0.0
 
         full, last = divmod(-(-self.count * runs // gpu.processors), self.resident)
         return full * wave(self.resident) + wave(last)
@@ -175,7 +171,7 @@ def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | N
             count = -(-extent // run)
             cycles = c.cycles(terms // extent * run, count, gpu)
             if count > 1:
-                cycles = (cycles + LAUNCH + 2 * count * elements / gpu.bandwidth * gpu.clock) / PAYS
+                cycles = (cycles + GPU_LAUNCH + 2 * count * elements / gpu.bandwidth * gpu.clock) / PAYS
             if cycles < best[0]:
                 best = cycles, Runs(along, count, run) if count > 1 else None
     return best[1]
@@ -221,7 +217,7 @@ def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started:
         count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
         at_once = max(1, 4 // wide)
         loads = -(-high // at_once) - (-across // at_once)
-        effort = high * across + LOOP + READ * loads + COPY * (high + across)
+        effort = high * across + GPU_ITERATION + GPU_READ * loads + GPU_COPY * (high + across)
         chosen = replace(chosen, stages=min(most, _stages(chosen, effort, shared, gpu)), later=gpu.copies_later)
         used = min(REGISTERS, registers * (high * across + high + across) + OTHERS)
         resident = gpu.resident_blocks(SIDE * SIDE, used, shared * chosen.stages)
@@ -237,7 +233,7 @@ def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
     terms = prod(chosen.extents[i] if n is None else n for i, n in chosen.terms)
     step = next((-(-chosen.extents[i] // n) for i, n in reversed(chosen.terms) if n is not None), 1)
     cycles = terms * effort * chosen.row.threads * chosen.column.threads / (gpu.warp * SCHEDULERS)
-    return max(1, min(1 + -(-LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // RESIDENT // shared))
+    return max(1, min(1 + -(-GPU_LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // RESIDENT // shared))
 
 
 def _extent(measured: Measured, iterator: str) -> int:

@@ -18,6 +18,7 @@ import islpy as isl
 
 from polyker.cost.measure import Measured
 from polyker.cost.plan import MOST_OPERATIONS, Plan, values, vector_lanes
+from polyker.cost.table import OPERATION, SHUFFLE
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -35,8 +36,8 @@ from polyker.schedule.tree.nodes import Sequence as TreeSequence
 
 # Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
 CHAINS = 6
-# Cycles of moving a vector's lanes and combining them, and of what each vector of a scan costs besides.
-COMBINED, SCANNED = 0.5, 4.0
+# Cycles of each vector of a scan besides.
+SCANNED = 4.0
 
 
 def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
@@ -104,7 +105,7 @@ def beside_scan(program: TypedProgram, measured: Measured, plan: Plan, free: Seq
 
 def _scanned(lanes: int) -> float:
     """Return the cycles of an element where vectors along the recurrence are scanned."""
-    return (2 * log2(lanes) * COMBINED + SCANNED) / lanes
+    return (log2(lanes) * (SHUFFLE + OPERATION) + SCANNED) / lanes
 
 
 def vector_scan_nest(measured: Measured, order: tuple[str, ...], lanes: int) -> Nest:

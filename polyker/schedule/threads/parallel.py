@@ -30,6 +30,7 @@ import islpy as isl
 
 from polyker.cost.measure import likely_extents, values_of
 from polyker.cost.plan import values
+from polyker.cost.table import REGION
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, Index, Literal
@@ -43,9 +44,6 @@ from polyker.schedule.legality.buffers import promoted_tensors
 from polyker.schedule.threads.privatise import taken_apart
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
 
-# In the operations of codegen.ir.work, of which a core does some 20 in a nanosecond: what starting a region takes, half of it for
-# what one core wrote and another reads.
-START = 20_000.0
 # Values of an iterator whose bounds depend on sizes that nothing is known of.
 GUESS = 512
 # How much faster a loop further in has to be to be taken.
@@ -87,7 +85,7 @@ def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = 
         return OnThreads(schedule)
     search = _Search(scop, threads, promoted_tensors(schedule.tree), most)
     serial = sum(search.work.values())
-    if serial <= START:
+    if serial <= REGION:
         return OnThreads(schedule)
     everywhere = tuple(_Pair(d) for d in candidates(scop))
     found = search.best(schedule.tree, _Here(everywhere, search.work))
@@ -179,7 +177,7 @@ class _Search:
             if member.kind is Kind.STREAM:
                 found = self._strips(members, n, child, here)
                 return chosen if found is None or found.cost >= chosen.cost else found
-            if member.kind is not Kind.SERIAL or not here.runs * START < chosen.cost:
+            if member.kind is not Kind.SERIAL or not here.runs * REGION < chosen.cost:
                 return chosen
             before = here
             free, here = self._passed(member, here)
@@ -191,7 +189,7 @@ class _Search:
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
                 # Iterations of a triangle are long and short: somebody waits for half of one.
                 share = min(1.0, share + 0.5 / count) if any(map(self._is_uneven, here.work)) else share
-                cost = serial * share + here.runs * START
+                cost = serial * share + here.runs * REGION
                 if cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
                     marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
                     chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
@@ -230,7 +228,7 @@ class _Search:
             share, long = self._shares(member, count)
             times = tuple((s, floordiv(e, long)) for s, e in member.times)
             strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
-            cost = serial * share + here.runs * START
+            cost = serial * share + here.runs * REGION
             fits = self._private(inside) * self.threads <= self.most
             # Loops of several children: a strip has to hold what one leaves for another in a buffer further in, too.
             around = replace(here, entered=self.promoted) if of_several else here
@@ -277,7 +275,7 @@ class _Search:
         waves = skew * (sizes[0] - 1) + sizes[1]
         share = sum(-(-w // self.threads) for w in widths.values()) / widths.total()
         marked = replace(first, kind=Kind.PARALLEL, extent=self.threads)
-        cost = sum(here.work.values()) * share + here.runs * waves * START
+        cost = sum(here.work.values()) * share + here.runs * waves * REGION
         return _Found(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
 
     def _skewed(self, first: Member, second: Member, here: _Here) -> Iterator[tuple[int, Member]]:
@@ -325,7 +323,7 @@ class _Search:
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
         rest_work += PARTIAL * here.runs * sum(p.elements() * self._itemsize(p.tensor) for p in found.promotions)
-        return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * START)
+        return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * REGION)
 
     def _is_uneven(self, statement: str) -> bool:
         """Whether the instances of a statement of fixed sizes are nothing like a box."""

@@ -16,11 +16,10 @@ from math import ceil, prod
 from polyker.cost.measure import Measured
 from polyker.cost.memory import passed
 from polyker.cost.plan import Plan
+from polyker.cost.table import GAIN, GAIN_OF_KIND, ROW
 from polyker.machine.model import Target
 from polyker.schedule.time.skew import Distance, Front, Place, reach
 
-# Cycles to begin a row of one statement in a tile; shares of all cycles: what has to be won, and what is lost for shorter blocks.
-START, WORTH, SLACK = 12.0, 0.1, 0.02
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -59,14 +58,14 @@ class TimeCosts:
             for p, q in zip(self.plans, self.places, strict=True)
         )
         found = [(self._cost(tiles), tiles) for tiles in self._choices()]
-        limit = min((cost for cost, _ in found), default=base) + SLACK * (base + work)
+        limit = min((cost for cost, _ in found), default=base) + GAIN_OF_KIND * (base + work)
         # Blocks of time are what several threads share.
         near = [(tiles.steps, cost, n) for n, (cost, tiles) in enumerate(found) if cost <= limit]
         if not near:
             return None
         _, cost, n = min(near)
         won = (base - cost) / (base + work)
-        return replace(found[n][1], won=won) if won > WORTH else None
+        return replace(found[n][1], won=won) if won > GAIN else None
 
     @cached_property
     def steps(self) -> int:
@@ -164,7 +163,7 @@ class TimeCosts:
                 again *= extents[n] / size
         inside = self._moved * near * passed(self.target, self._bytes(tuple(extents)))
         whole = self._bytes(self._extents)
-        return inside + whole * again * passed(self.target, whole) / tiles.steps + rows * START * len(self.places)
+        return inside + whole * again * passed(self.target, whole) / tiles.steps + rows * ROW * len(self.places)
 
 
 def _even(steps: int, wanted: int) -> int:
