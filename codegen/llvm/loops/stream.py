@@ -7,7 +7,7 @@ are not, so the loop is cut where the address says: up to the first aligned elem
     for i in 0:n: O[i] = f(i)      head = -address(O[0]) mod vector
                                    O[0:head]; for each whole vector: non-temporal O[…]; O[rest]
 
-Where pieces of memory come sooner side by side (`Target.streams`) the whole vectors of a long row are those of a few pieces of
+Where pieces of memory come sooner side by side (`rows_at_once`) the whole vectors of a long row are those of a few pieces of
 it, taken in turns of a few lines.
 """
 

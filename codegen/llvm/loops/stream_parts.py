@@ -23,6 +23,7 @@ from polyker.codegen.ir.walk import expressions, subexpressions, substitute, val
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.scope import Scope
 from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.cost.memory import rows_at_once
 from polyker.machine.model import Target
 
 # Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not.
@@ -126,7 +127,7 @@ def pieces_of(stream: Stream, target: Target) -> tuple[int, int]:
     loads = {
         n.buffer for s in stream.loop.body for x in expressions(s) for n in subexpressions(x) if isinstance(n, Load)
     }
-    count, size = round(target.streams / (1 + len(loads))), stream.store.value.dtype.itemsize
+    count, size = round(rows_at_once(target) / (1 + len(loads))), stream.store.value.dtype.itemsize
     if count < 2 or (_length(stream.loop) or 0) * size < LONG:
         return 1, 1
     return count, max(1, TURN // (stream.lanes * stream.chunks * size))
