@@ -312,3 +312,11 @@ def test_a_composition_has_the_values_and_costs_of_its_operations():
     assert single.dtype == np.float32
     assert found.cost is not None
     assert found.cost.least == sum(cost_of(op).least for op in ("where", "gt", "add", "neg", "div", "mul", "sqrt"))
+
+
+@pytest.mark.parametrize("name", [n for n, f in TABLE.items() if f.transcendental and vecmath.supported(n, dt.f32)])
+def test_the_cost_of_a_function_is_the_length_of_its_vector_code(name: str) -> None:
+    lines = vecmath.function(name, dt.f32, 16, fma=True, avx512=True).text.splitlines()
+    counted = sum(" = " in line and "bitcast" not in line for line in lines)
+    assert TABLE[name].cost is not None
+    assert 0.8 * counted <= TABLE[name].cost.usual <= 1.25 * counted

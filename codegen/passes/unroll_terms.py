@@ -51,11 +51,11 @@ from polyker.codegen.ir.walk import (
 )
 from polyker.codegen.passes.by_columns import lanes_across
 from polyker.codegen.passes.simplify import trip_count
-from polyker.ir.expr import TRANSCENDENTAL
+from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
 
-# Terms taken at once, and vector operations that they may have together; stores that make a tile; what a function counts.
-TERMS, MOST, LEAST, FUNCTION = 4, 100, 4, 16
+# Terms taken at once, and vector operations that they may have together; stores that make a tile.
+TERMS, MOST, LEAST = 4, 100, 4
 # Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
 # sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
 SUMS, PASSING = 16, 8
@@ -219,7 +219,7 @@ def _tile(block: Block) -> tuple[int, int]:
 
 def operations(value: KExpr) -> int:
     """Return the vector operations of a value."""
-    return sum(FUNCTION if e.op in TRANSCENDENTAL else 1 for e in values_of(value) if isinstance(e, Op))
+    return sum(cost_of(e.op).usual for e in values_of(value) if isinstance(e, Op))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from polyker.cost.measure import Measured
 from polyker.cost.plan import is_costly, values
 from polyker.ir.expr import DOTS, Call, Expr, Read
 from polyker.ir.functions import cost_of
-from polyker.ir.functions.function import POLYNOMIAL
 from polyker.machine.model import Target
 
 # Operations for each element of the inputs that are worth a look through these beforehand
@@ -90,13 +89,8 @@ def _steps(expr: Expr) -> Iterator[tuple[Call, float]]:
     differences = {id(x) for e in nodes if e.op == "add" for x in e.args if _is_negated(x)}
     for e in nodes:
         if e.op not in DOTS and id(e) not in differences:
-            plain = 1.0 if e.op == "multiply_add" else float(max(1, len(e.args) - 1))
-            yield e, 12.0 * _functions(e.op) if is_costly(e) else plain
-
-
-def _functions(op: str) -> int:
-    """Return how many functions of one polynomial each one is made of."""
-    return max(1, cost_of(op).least // POLYNOMIAL.least)
+            plain = 1 if e.op == "multiply_add" else max(1, len(e.args) - 1)
+            yield e, float(cost_of(e.op).usual if is_costly(e) else plain)
 
 
 def _signless(call: Call) -> tuple[Expr, ...]:

@@ -1,6 +1,6 @@
 """Lines of code of each package, without comments, docstrings and blank lines, beside its budget: `python -m tests.tools.lines`.
 
-Exits with 1 where a package is over its budget. A package grows by what its budget is raised by, in the same commit, with a reason.
+Exits with 1 where a package is over its budget. Who needs more raises it in the same commit, with a reason.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from polyker.cost.plan import MOST_OPERATIONS, is_costly, values
 from polyker.cost.table import ITERATION, LOAD, OPERATION
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
+from polyker.ir.functions import cost_of
 from polyker.ir.measure import DEPTH, depth_of, level_of
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, statements_of
@@ -169,7 +170,7 @@ def _stays_shallow(found: _Inlining, known: _Known) -> bool:
 def _cycles(expr: Expr) -> float:
     """Return the cycles to compute one vector of a value."""
     parts = set(values(expr))
-    operations = sum(12 * OPERATION if is_costly(p) else OPERATION for p in parts if isinstance(p, Call))
+    operations = OPERATION * sum(cost_of(p.op).usual if is_costly(p) else 1 for p in parts if isinstance(p, Call))
     return operations + LOAD * sum(isinstance(p, Read) and bool(p.subscripts) for p in parts)
 
 

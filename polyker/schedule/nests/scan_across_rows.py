@@ -16,6 +16,7 @@ from math import log2
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.cost.plan import Plan, is_costly, unit_iterator, values, vector_lanes
 from polyker.ir.expr import Call, Expr, Read, children
+from polyker.ir.functions import cost_of
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.ir.typed import TypedStatement
 from polyker.machine.model import Target
@@ -24,8 +25,8 @@ from polyker.poly.steps import KEPT
 # Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of an element where rows go one by
 # one, and of an access where they are gathered.
 MOVED, ALONE, GATHERED = 1.0, 0.45, 1.0
-# Cycles of a function of floats, and how long one is waited for; twice that for doubles.
-FUNCTION, WAIT = 10.0, 40.0
+# Cycles that a function of floats is waited for; twice that for doubles.
+WAIT = 40.0
 
 
 def across_rows(
@@ -50,7 +51,7 @@ def across_rows(
     expr, width = measured.statement.expr, write.itemsize / 4
     operations = [e for e in values(expr) if isinstance(e, Call)]
     apart = 1 + sum(abs(a.stride(row)) > 1 for a in reads)
-    functions = FUNCTION * width * sum(map(is_costly, operations))
+    functions = width * sum(cost_of(e.op).usual for e in operations if is_costly(e))
     computed = len(operations) + functions
     waits = _waits(expr, write.tensor, target.fma_latency, WAIT * width) - target.fma_latency
     cost = max(computed + len(reads) + apart * (log2(lanes) + MOVED), waits) * -(-extent // lanes) / extent
