@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,39 @@ def public_names(path: Path):
                 yield node.lineno, name
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
                 yield node.lineno, name
+
+
+# The same in comments and strings, of words that mean nothing else there.
+PROSE = {
+    r"ahead|asks? the caches|requests? for (?:a line|lines)": "prefetch",
+    r"woven": "interleaved",
+    r"parted|tak(?:e|es|en|ing) apart": "split",
+    r"(?:are|is|were|was) turned": "transposed",
+    r"thrash\w*|crowd(?:s|ed|ing)?": "set conflicts",
+    r"(?:past|pass|passes|passing) the caches": "streaming (non-temporal) store",
+    r"(?:loops?|along|over) (?:all )?the terms(?! of)": "reduction loop, along or over the reduction",
+}
+SENSES = {re.compile(rf"\b(?:{old})\b", re.I): new for old, new in PROSE.items()}
+
+
+def prose(path: Path):
+    """Yield lines of comments and strings, without names of values in LLVM IR and expressions in f-strings."""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                for n, line in enumerate(token.string.split("\n")):
+                    yield token.start[0] + n, re.sub(r"[%@][\w.]+|\{[^{}]*\}[\w.]*", "", line)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module)
+def test_comments_and_messages_use_the_words_of_the_field(path):
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {old.search(text)[0]!r} in {text.strip()!r}: say {new}"
+        for line, text in prose(path)
+        for old, new in SENSES.items()
+        if old.search(text)
+    ]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module)

@@ -29,14 +29,14 @@ class Expressions(Scope):
     def __init__(self, builder: Builder, places: dict[str, Place], strides: dict[str, tuple[Poly, ...]]) -> None:
         super().__init__(builder, places, strides)
         self.columns: Columns | None = None
-        self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest asked for
+        self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest prefetch
         self.vector: Block = ()  # the body of the vector loop around
         self._rows: RowPlaces | None = None
         self.store: Callable[[Store], None] | None = None  # emits the stores of the SCAN loop around
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
         # Of a tile that goes by streaming stores: the offset of each row in the result, and its elements as memory holds them.
         self.rows_past: list[tuple[Poly, Reg]] | None = None
-        self.lines_past: Reg | None = None  # whether rows of tiles, a line each, pass the caches
+        self.lines_past: Reg | None = None  # whether rows of tiles, a line each, are written by streaming stores
         self.streamed = ""  # what follows a store of a whole vector in a STREAM loop, else nothing
 
     @property

@@ -263,7 +263,7 @@ class _Lowering:
         return parts
 
     def _split(self, node: isl.AstNode) -> str | None:
-        """Return the mark of a BLOCK or THREAD loop of one iteration, which isl makes no loop and may take apart."""
+        """Return the mark of a BLOCK or THREAD loop of one iteration, which isl makes no loop and may split."""
         if isl.ast_node_type(node.get_type()) != isl.ast_node_type.mark:
             return None
         name = node.mark_get_id().get_name()

@@ -1,13 +1,13 @@
-"""Serial loops around vectors that lie across memory's rows: they are taken by tiles, which are transposed in registers.
+"""Tile serial loops around vectors with one row a lane, and transpose the tiles in registers.
 
     for t in 1:T: vector b: x = carried[b] + X[b,t]; S[b,t] = x; carried[b] = x
     ->
     for t.tile in 1:T step 16: transpose t: vector b: …
     for the rest: vector b: …
 
-A recurrence along the elements of a row leaves the rows free: vectors across them wait for one operation a step, as one row does,
-and have sixteen results for it. Each of their accesses would be a gather or a scatter; a TRANSPOSE loop reads, and writes,
-pieces of the rows (see llvm_transpose).
+A recurrence along a row leaves the rows independent: a vector with one row a lane has the latency of one operation a step, as a
+single row has, and sixteen results for it. Each of its accesses would be a gather or a scatter; a TRANSPOSE loop reads and writes
+contiguous pieces of the rows instead (see codegen.llvm.access.transpose).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from polyker.codegen.passes.simplify import trip_count
 
 
 def lanes_across(loop: For, buffers: Mapping[str, Buffer]) -> int:
-    """Return the lanes of the vectors that a loop stores across rows of memory, 0 if it does anything else or has fewer steps.
+    """Return the lanes of the vectors that a loop stores with one row a lane, 0 if it does anything else or has fewer steps.
 
     `buffers`: the arrays in memory. What the loop stores there it does not read.
     """

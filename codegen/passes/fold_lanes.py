@@ -1,4 +1,4 @@
-"""Folds of several vectors into one element: the vectors are combined with each other first, and the lanes once.
+"""Combine several vectors that fold into one element first, and reduce the lanes once.
 
     vector l: s = s + a[l]             vector l: s = s + ((a[l] + a[16 + l]) + (a[32 + l] + a[48 + l]))
     vector l: s = s + a[16 + l]

@@ -1,4 +1,4 @@
-"""PARALLEL loops that do too little to be worth starting threads run as serial ones; others learn how many iterations are enough.
+"""Make PARALLEL loops with too little work serial; compute from which trip count on the others run on threads.
 
 A region takes half a microsecond to start where the threads still look for work, and some more where they sleep and are woken.
 The regions of a loop follow each other so fast that the threads are awake from the second on: each has to do less, all together

@@ -46,7 +46,7 @@ from polyker.machine.model import PAGE, Target
 
 # Lines on their way: more than a core's loads keep, fewer than its caches hold.
 LINES = 96
-# Lines of a long row that are asked for: prefetchers of the core bring the others.
+# Lines of a long row that are prefetched: the hardware prefetchers bring the others (experience value).
 HEAD = 16
 _GOES_ON = (LoopKind.SERIAL, LoopKind.PARALLEL)
 
@@ -120,9 +120,9 @@ class _Ahead:
     """Adds the prefetches; `lines`: the elements that an iteration of each loop gathers, by its variable; `counts` counts them;
     `room`: the bytes of a row that the second cache keeps while it is gathered from; `cache`: that which lines are brought into.
 
-    `owners`: of an index variable, how many loops stand around the one whose iterations it looks ahead in, and that one's name;
-    `values`: what it stands for. `rows` counts the bytes of each row that an iteration takes, by its buffer and index; `near`:
-    those that are brought into the first cache.
+    `owners`: of an index variable, how many loops stand around the one whose later iterations it prefetches for, and that one's
+    name; `values`: what it stands for. `rows` counts the bytes of each row that an iteration takes, by its buffer and index;
+    `near`: those that are brought into the first cache.
     """
 
     large: Mapping[str, Large]

@@ -1,10 +1,10 @@
-"""UNROLL loops that the emitter repeats: register tiles, whose copies differ in nothing but constants.
+"""Tell which UNROLL loops the emitter repeats: register tiles whose copies differ in constants alone.
 
     unroll r in 0:6: unroll c in 0:4: vector v: acc[r, 8*c+v] += A[i+r, k] * B[k, j+8*c+v]
 
-Such a nest stays one statement to the passes behind `unroll`, and its offsets are found once for all copies. What any of those
-passes looks at copy by copy is repeated before: elements that a loop may carry, folds into one element, looked-up elements,
-vectors across rows.
+Such a nest stays one statement to the passes after `unroll`, and its offsets are found once for all copies. Nests that one of
+those passes has to see copy by copy are unrolled before: loop-carried elements, folds into one element, gathers, and vectors with
+one row a lane.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elements that one iteration of a serial loop writes and a later one reads are carried along instead of loaded again.
+"""Keep elements that one iteration of a serial loop writes and a later one reads in registers.
 
     for t: S[t] = S[t-1] + X[t]        carried[1] = S[lo-1]
                                        for t: x = carried[1] + X[t]; S[t] = x; carried[1] = x
@@ -270,8 +270,8 @@ def _starts(loop: For, carried: _Carried) -> Iterator[Stmt]:
 def _changed(
     stmt: Stmt, vector: For | None, position: tuple[int, int], loop: For, carried: list[_Carried]
 ) -> Iterator[Stmt]:
-    """Yield a statement with its loads of carried elements replaced, and where it stores such elements, the passing on of
-    them."""
+    """Yield a statement with its loads of carried elements replaced, and where it stores such elements, the copies
+    that carry them to the next iteration."""
 
     def change(expr: KExpr) -> KExpr:
         if isinstance(expr, Load) and expr.predicate is None:

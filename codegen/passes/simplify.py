@@ -1,4 +1,4 @@
-"""Simplification of the Kernel IR: unrolled loops, canonical index expressions, dead branches and loops removed."""
+"""Simplify the Kernel IR: unroll loops, canonicalise index expressions, remove dead branches and loops."""
 
 from __future__ import annotations
 

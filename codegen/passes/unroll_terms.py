@@ -1,15 +1,15 @@
-"""Terms of a register tile are taken several at a time.
+"""Unroll the reduction loop of a register tile by a few iterations.
 
     for k in 0:K: prefetch A[i+4, k]; unroll r: unroll c: vector v: acc[r, c, v] += A[i+r, k] * B[k, 8*c+v]
     ->
     for k4 in 0:K step 4: prefetch A[i+4, k4]; the tile of k4, of k4+1, of k4+2, of k4+3
     for k in 4*floor(K/4):K: the tile of k
 
-A step of a tile of short vectors has few arithmetic instructions, and beside them its counters, its branch and a request for
-a line that the steps before have asked for, too. A core takes four to six instructions a cycle, half as many where its other
-thread is at work: without them there is room for the loads. Where vectors pass in halves a step takes so long that the rest
-does not count; there it pays for windows that move by one element with each term, which are made of each other's vectors where
-several lie in one piece of code (polyker.codegen.llvm.access.realign). The terms are added in the same order as before.
+A step of a tile of short vectors has few arithmetic instructions, and beside them counters, a branch and a prefetch of a line
+that earlier steps prefetch, too. A core issues four to six instructions a cycle, half as many with both hardware threads busy:
+without this overhead there are slots for the loads. Where 512-bit operations are double-pumped a step takes so long that the
+overhead is hidden; there unrolling pays for windows that move by one element an iteration, whose vectors are shuffled out of each
+other (polyker.codegen.llvm.access.realign). The order of the additions stays.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PART, UNKNOWN = 8, 64
 
 
 def several_terms(kernel: Kernel, target: Target) -> Kernel:
-    """Return an equal kernel whose loops over the terms of register tiles take several of them in each iteration."""
+    """Return an equal kernel whose reduction loops of register tiles are unrolled by a few iterations."""
     arrays = {b.name: b for b in kernel.buffers}
     found = _loops(kernel.body, 1, arrays)
     most = max((work for _, _, work in found), default=0)
@@ -84,9 +84,9 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _loops(block: Block, times: int, arrays: Mapping[str, Buffer]) -> list[tuple[For, int, int]]:
-    """Return the loops over the terms of a tile, each with the vector operations of one iteration and of all of them.
+    """Return the reduction loops of a tile, each with the vector operations of one iteration and of all of them.
 
-    Vectors across rows are taken by tiles of their own (`llvm_columns`).
+    Vectors with one row a lane have tiles of their own (`codegen.llvm.loops.columns`).
     """
     found = []
     for s in block:
@@ -166,7 +166,7 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
 
 
 def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether each vector of a tile that has one row reads a window which the next term moves by one element, on or back."""
+    """Whether each vector of a tile of one row reads a window that the next iteration moves by one element, on or back."""
     lanes = next((s.lanes for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR), 0)
     count, _ = _tile(loop.body)
     windows = set[tuple[str, int]]()
@@ -256,7 +256,7 @@ class _Several:
         return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
 
     def _unasked(self, block: Block, var: str, size: int) -> Block:
-        """Return a tile without the requests for lines that so many terms before and behind prefetch."""
+        """Return a tile without the prefetches that so many iterations before and after it make."""
         kept = (s for s in block if not (isinstance(s, Prefetch) and self._moves(s, var) * size <= self.line))
         return tuple(replace(s, body=self._unasked(s.body, var, size)) if isinstance(s, For) else s for s in kept)
 

@@ -1,4 +1,4 @@
-"""Loops all of whose terms are identities unless a condition holds that stays the same run only where it holds.
+"""Unswitch reduction loops whose terms are identities unless a loop-invariant condition holds.
 
     for l: m = minimum(m, where(c, t(l), inf))   ->   if c: for l: m = minimum(m, t(l))
 

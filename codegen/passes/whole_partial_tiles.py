@@ -1,7 +1,6 @@
-"""Register tiles that a size cuts are computed whole: what lies beyond the end is computed from elements that exist, and never
-read.
+"""Compute partial register tiles as whole ones, from repeated elements, whose additional results nothing reads.
 
-Before, in a tile of 6 rows and 4 vectors at the end of a tensor, each step of the sum tests each of its 24 vectors:
+Before, a partial tile of 6 rows and 4 vectors tests each of its 24 vectors in each iteration of the reduction:
 
     for k: unroll r in 0:min(6, n-i): unroll c in 0:min(4, m/16-j): vector v in 0:min(16, m-16*(j+c)):
         acc[r, c, v] += A[i+r, k] * B[k, 16*(j+c)+v]
@@ -248,7 +247,7 @@ def _loops_to(stmt: Stmt, end: _End) -> bool:
 
 
 def _is_stored_by_rows(stmt: For) -> bool:
-    """Whether the vectors of a nest store to neighbouring elements: else each lane is stored apart, in so much code that
+    """Whether the vectors of a nest store to neighbouring elements: else each lane is stored by itself, in so much code that
     accumulators leave the registers where there are shapes of it."""
     for inner in statements((stmt,)):
         if isinstance(inner, For) and inner.kind is LoopKind.VECTOR:

@@ -117,7 +117,8 @@ def blocking(
     rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, SHARE * cycles)]
     deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
-        # Each block of rows passes over the columns' operand, each block of terms over the result, to read it and to write it.
+        # Each block of rows passes over the columns' operand, each block of the reduction over the result, to read it and to
+        # write it.
         deepest = min(deepest, isqrt(2 * (second // 4)))
     if any(measured.expected(i) is None for i in groups.reduced):
         deepest = min(deepest, DEPTH)
@@ -197,10 +198,10 @@ def row_prefetches(
 
 
 def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:
-    """Whether lines of the result are prefetched while their terms are summed, so that no store waits for them.
+    """Whether lines of the result are prefetched during the reduction, so that no store waits for them.
 
-    Those come from memory of which a tile stores a part, and those that blocks of terms after the first one read. Of lines that
-    are stored whole, and once, those of a result in memory.
+    Those come from memory of which a tile stores a part, and those that blocks of the reduction after the first one read. Of
+    lines that are stored whole, and once, those of a result in memory.
     """
     write, vector = measured.write, plan.vector
     if vector is None:
@@ -420,7 +421,7 @@ def _rows_at_once(accesses: list[MemoryAccess], measured: Measured, target: Targ
 
 
 def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:
-    """Whether blocks of rows are copied: where they lie, each term of a tile's rows is in lines of its own."""
+    """Whether blocks of rows are copied: where they lie, each reduction iteration of a tile's rows is in lines of its own."""
     if access.read is None or access.joined > 1 or not can_pack_block(access.read):
         return False
     if abs(access.stride(groups.reduced[-1])) <= 1:

@@ -62,7 +62,7 @@ class Measured:
     `likely`: of iterators whose number of values is a symbol, the one that is expected.
     `limits`: of those the numbers that they have no more of, whatever the sizes that the schedule is for, where there are such.
     `invariant`: of a statement that runs with others, the tensors that none of them writes: copies of these can be made before.
-    `copyable`: of a statement without terms, the reads that can be copied before its own loops.
+    `copyable`: of a statement without a reduction, the reads that can be copied before its own loops.
     `bordered`: the iterators of the result of whose values some lack a few of the terms, as at the border of an image.
     """
 

@@ -19,7 +19,7 @@ LOOKED_THROUGH = 32
 # of functions only what is one instruction.
 MULTIPLIES = ("mul", "multiply_add", "pow", "lt", "le", "gt", "ge", "eq", "ne")
 EITHER = ("abs", "neg", "where", "and", "or", "not")
-# How many operations an instruction that brings an operand, spread over the lanes or transposed, holds up (measured on znver4).
+# How many operations an instruction that brings an operand, broadcast or transposed, holds up (measured on znver4).
 BRING = 2.0
 
 
@@ -29,7 +29,7 @@ class Arithmetic:
 
     `multiplies`: those that need the pipes of multiply-adds where additions have as many others, which are told apart
     (polyker.codegen.passes.x86.balance_ports); None where all take the same ones. `in_memory`: what one operation alone takes,
-    which may spread it.
+    which may broadcast it.
     """
 
     operations: float

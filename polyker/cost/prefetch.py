@@ -2,8 +2,8 @@
 
     for c: s += X[c]      ->      for c: prefetch X[c + 2048]; s += X[c]
 
-Prefetchers of processors stop at the end of each page, and start again some lines into the next one. A core that asks for lines
-itself, so far ahead that they are there in time and near enough that they are still there, never waits at a page's end.
+Prefetchers of processors stop at the end of each page, and start again some lines into the next one. Software
+prefetches at a distance that covers the latency, and at which lines are not evicted before their use, never stop at a page's end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, scale, 
 from polyker.ir.typed import PrefetchRead, Role, TypedProgram
 from polyker.machine.model import PAGE, Target
 
-# How far ahead, in bytes, of all operands together: more than a core reads while one line comes, and no more than a third of the
+# Prefetch distance in bytes, of all operands together: more than a core reads during one miss, and no more than a third of the
 # first cache.
 DISTANCE = 8192
 # The same of each of several rows whose lines come into the second cache.
@@ -30,9 +30,9 @@ SECOND = 1024
 LEAST = 4096
 # Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
 SHORT = 16384
-# How far ahead results are asked for, in bytes: they are written, and so in the caches, for longer than they are on their way.
+# Prefetch distance of results, in bytes: they are written, and so in the caches, for longer than they are on their way.
 WRITTEN = 4096
-# Rows that vectors are used for, at least, where the next tile's are asked for.
+# Rows that vectors are used for, at least, where the next tile's are prefetched.
 ROWS = 4
 # Rows of so many bytes are followed by prefetchers that begin soon (`follows_tiles`).
 FOLLOWED = 2048
@@ -62,10 +62,10 @@ def line_prefetches(program: TypedProgram, measured: Measured, plan: Plan, targe
 def rows_of_block(
     measured: Measured, rows: str, vector: str, extents: Mapping[str, int], target: Target
 ) -> tuple[PrefetchRead, ...]:
-    """Return the elements that the copy of a block prefetches: it has parts of rows, too short for prefetchers, that lie apart.
+    """Return the elements that the copy of a block prefetches: it has parts of distant rows, too short for hardware prefetchers.
 
     `rows`: the iterator with one value for each part; `extents`: of the copy's other iterators, the `vector` among them, in one
-    block. What lies behind a block's last rows is the next block's. Parts that are transposed are not asked for: each vector
+    block. What lies behind a block's last rows is the next block's. Parts that are transposed are not prefetched: each vector
     reads many rows.
     """
     (source,) = (a for a in measured.accesses if not a.is_write)
@@ -122,8 +122,8 @@ def _later(measured: Measured, access: MemoryAccess, vector: str, elements: int,
 def next_row_prefetches(
     program: TypedProgram, measured: Measured, plan: Plan, target: Target
 ) -> tuple[PrefetchRead, ...]:
-    """Return the elements that a statement without terms prefetches which shares its rows with others: while these compute and
-    write, what it reads next comes, and so do the lines that it writes.
+    """Return the elements that a statement without a reduction prefetches which shares its rows with others: while these compute
+    and write, what it reads next comes, and so do the lines that it writes.
 
     Of several reads of a tensor the one farthest on.
     """
@@ -241,7 +241,7 @@ def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, ve
         return False
     elements = measured.points
     if not elements == _reach(measured, access) == measured.footprint(access):
-        return False  # what lies ahead might be no operand, or in the caches
+        return False  # the prefetched lines might be no operand's, or in the caches
     size = elements * access.itemsize
     row = measured.extent(vector) * access.itemsize
     return size > target.cache(2).size if row <= SHORT else target.from_memory(size)

@@ -36,7 +36,7 @@ FAR_STORE = 1.5
 PART_LINES = 5.0
 # What a row costs each step whose line the other rows have thrown out of the first cache.
 SET_CONFLICT = 1.0
-# How much longer it takes to fetch rows that run along the terms, and whose lines throw each other out.
+# How much longer it takes to fetch rows that run along the reduction, and whose lines throw each other out.
 ONE_SET = 0.15
 # What it costs to fetch a line for a single element, where it is gone before its next element's turn.
 LONE = 12.0
@@ -108,7 +108,7 @@ class Tiles:
     def _part(self, lanes: int) -> float:
         """Return the part that a vector takes of what one of all lanes does.
 
-        Where these pass in two halves one of half the width, or less, takes half, and of what moves to the pipes of multiply-adds
+        Where these are double-pumped one of half the width, or less, takes half, and of what moves to the pipes of multiply-adds
         (polyker.codegen.passes.x86.balance_ports) one that fills the first quarter of a register.
         """
         if not self.target.double_pumped or 2 * self.width > lanes or lanes < vector_lanes(self.measured, self.target):
@@ -137,7 +137,7 @@ class Tiles:
         if blocked and not self.folds and access.stride(vector) == 1 and self._is_far(access):
             one = near  # it is copied by blocks, each vector in a line of its own
         copying = None
-        # Without terms a copy is made again in each iteration of the loops around.
+        # Without a reduction a copy is made again in each iteration of the loops around.
         outer = () if self.reduces else self.measured.statement.iterators[: self.measured.statement.outer]
         elements = prod(self.measured.extent(i) for i in {*access.strides, *outer})
         free = self.may_pack and self.measured.may_copy(access) and access.stride(vector) not in (0, 1)
@@ -180,7 +180,7 @@ class Tiles:
         )
 
     def _slides(self, access: MemoryAccess) -> bool:
-        """Whether vectors of an operand are windows that a term moves by one element."""
+        """Whether vectors of an operand are windows that a reduction iteration moves by one element."""
         terms = self.measured.statement.reduced
         return access.stride(self.vector) == 1 and any(abs(access.stride(r)) == 1 for r in terms)
 
@@ -320,7 +320,7 @@ class Tiles:
         return most + 0.15 * min(arithmetic, loads - inside) + table.ITERATION / 2
 
     def _stays(self, read: TileRead, chunks: int) -> bool:
-        """Whether a vector that a read has along the terms is the same in every tile: one step has all of them."""
+        """Whether a vector that a read has along the reduction is the same in every tile: one step has all of them."""
         return self.folds and chunks * self.width >= self.terms and set(read.access.strides) == {self.vector}
 
     def _cycles(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
@@ -332,7 +332,7 @@ class Tiles:
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         again, streamed, near, tile = self._from_second(others), 0.0, 0.0, dict(others)
-        apart = inside = 0.0  # instructions that spread or transpose operands, loads that are part of others
+        apart = inside = 0.0  # instructions that broadcast or transpose operands, loads that are part of others
         for r in self.reads:
             copies = r.copies(chunks, others)
             held.append(copies)
@@ -400,7 +400,7 @@ class Tiles:
         return PIECES_FAR if lines else PIECES
 
     def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[TileRead]:
-        """Return the reads that tiles whose vectors run along the terms make again, but not from the first cache.
+        """Return the reads that tiles whose vectors run along the reduction make again, but not from the first cache.
 
         Whole rows of these operands pass. What the innermost loop over tiles leaves in place waits for one tile, what it moves
         for all of that loop. What is read once comes from where it lies, and passes the first cache, too, while the others wait;

@@ -23,7 +23,7 @@ REALIGNED = 0.6
 class Panel:
     """An operand of which tiles read the same lines again and again where it lies.
 
-    `bytes`: of the lines that one of its values in a step is a part of; `places`: their number over the terms; `unit`: the
+    `bytes`: of the lines that one of its values in a step is a part of; `places`: their number over the reduction; `unit`: the
     iterator of the result that it is contiguous along, None where that is the vector.
     """
 

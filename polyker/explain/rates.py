@@ -165,7 +165,7 @@ def fma_seconds(dtype: str, target: Target, rounds: int, adds: bool = False) -> 
 
 @cache
 def copy_loop(target: Target, *, streaming: bool) -> Loop:
-    """Return `run(destination, source, n, times)`: copies n blocks of 4 vectors; streaming: its stores pass by the caches."""
+    """Return `run(destination, source, n, times)`: copies n blocks of 4 vectors; streaming: by non-temporal stores."""
     vector, size = f"<{target.vector_bytes} x i8>", target.vector_bytes
     hint = ", !nontemporal !0" if streaming else ""
     moves = []

@@ -81,7 +81,7 @@ class TypedStatement:
     defined them before, also those that its `for` or `where` leaves out; None for all elements. It tells reductions into
     one tensor apart: in `T[i] max= A[i]; T[j] += B[j]` an element that only the second reaches starts at 0.
 
-    `prefetch`: what each instance asks the caches for, for a later one. `in_order`: of a reduction, its terms are combined with
+    `prefetch`: what each instance prefetches for a later one. `in_order`: of a reduction, its terms are combined with
     the element one by one in the order of the text; what it reads of the target are other elements. `regroups`: of a recurrence
     `element = earlier element op term`, its terms may be combined in any grouping. `seldom`: of a reduction, the iterators that
     alone decide whether its terms are identities, which for most of their values they are.

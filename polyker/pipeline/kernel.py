@@ -44,7 +44,7 @@ WHOLE_PARTIAL_TILES = _pass(
     "whole_partial_tiles",
     lambda k, at: fill(k, at.target.vector_registers),
     ("unswitch",),
-    "tiles are found as the loops that unrolling takes apart",
+    "tiles are found as the loops that unrolling removes",
     machine=True,
 )
 UNROLL = _pass("unroll", lambda k, _: unroll(k, tiles=False), ("whole_partial_tiles",), "a whole tile needs no guards")

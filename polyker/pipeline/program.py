@@ -267,7 +267,7 @@ SEARCHES = _pass(
     "extremum_searches",
     _searches,
     ("collapse_dims",),
-    "blocks are along the terms as they lie at last",
+    "blocks run along the final layout of the reduction",
     machine=True,
     keeps_loops=False,
 )
@@ -337,7 +337,7 @@ HOISTED_SUMS = _told(
 SPLIT_STEPS = _told(
     "split_steps",
     part_steps,
-    "steps are parted where what they read is changed in them by few of their elements",
+    "a step's domain is split where few of its instances write what the others read",
     ("hoisted_sums",),
     "what is left of a step is split",
 )

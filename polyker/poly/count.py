@@ -1,6 +1,6 @@
 """The number of points of a set: an integer, or a piecewise quasi-polynomial in the sizes.
 
-isl counts by enumeration. Here a set is taken apart into the factors of which it is the product, and a factor is summed up
+isl counts by enumeration. Here a set is split into the factors of which it is the product, and a factor is summed up
 dimension by dimension: the last one runs from its least to its greatest value, both quasi-affine on isl's pieces, in steps
 that isl tells; what is left is a quasi-polynomial over the other dimensions. Where a floor holds the next dimension, the
 residues are summed one by one. Tiles are counted as quotients and remainders. What this does not reach is enumerated if it is

@@ -1,4 +1,4 @@
-"""Recurrences that go one step at a time: each element is the one before, combined with a term by an associative operator."""
+"""Recognise first-order recurrences: each element is the previous one combined with a term by an associative operator."""
 
 from __future__ import annotations
 

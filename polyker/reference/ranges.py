@@ -132,7 +132,7 @@ def _largest(ranged: Ranged, dim: int, sizes: Mapping[str, int]) -> int | None:
 
 
 def _conjuncts(conditions: Sequence[Expr]) -> list[Expr]:
-    """Return the conditions on indices and sizes, with `and` taken apart."""
+    """Return the conditions on indices and sizes, split at `and`."""
     out: list[Expr] = []
     for c in conditions:
         out += _conjuncts(c.args) if isinstance(c, Call) and c.op == "and" else [c]

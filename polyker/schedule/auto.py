@@ -94,8 +94,8 @@ class _Scheduler:
     fuse: bool = False
     notes: list[Decision] = field(default_factory=list)
     invariant: frozenset[str] | None = None  # tensors that may be copied before the common loops being made
-    near: frozenset[str] = frozenset()  # tensors that are not to be written past the caches
-    prefetched: frozenset[str] = frozenset()  # tensors that statements which run together ask the caches for already
+    near: frozenset[str] = frozenset()  # tensors that take no streaming stores
+    prefetched: frozenset[str] = frozenset()  # tensors that statements of the group prefetch already
 
     def result(self) -> tuple[TypedProgram, Schedule]:
         """Return the program with what the schedule added to it, and the schedule."""
@@ -271,7 +271,7 @@ class _Scheduler:
             order, run = run_of(measured, plan, order, self.target)
             by = "" if run is None else f", {run[0]} by {run[1]}"
             self.notes.append(
-                Decision(statement.name, f"{describe(plan)}, past the caches; loops {', '.join(order)}{by}")
+                Decision(statement.name, f"{describe(plan)}, streaming stores; loops {', '.join(order)}{by}")
             )
             return stream_nest(measured, plan, order, run)
         if self.invariant is not None:
@@ -281,7 +281,7 @@ class _Scheduler:
         return map_nest(self.program, measured, plan, order)
 
     def copied(self, statement: TypedStatement, plan: Plan) -> Nest:
-        """Return the nests of the copies that the plan of a statement without terms asks for, and of the statement after them."""
+        """Return the nests of the copies that the plan of a statement needs, and of the statement after them."""
         assert plan.vector is not None
         copies = []
         for read in plan.packed:
@@ -323,7 +323,7 @@ class _Scheduler:
             rest = peeled(self.program, self.fresh, measured, plan, start, tiles)
             if rest is not None:
                 self.notes.append(
-                    Decision(statement.name, f"the last {rest.count} of {rest.iterator} are computed apart")
+                    Decision(statement.name, f"the last {rest.count} of {rest.iterator} are computed separately")
                 )
                 return in_order([self.reduction(s, first, part=tile) for s, first, tile in (rest.whole, rest.rest)])
         sums = by_pieces(self.program, self.fresh, measured, plan, start, self.target) if alone else []
@@ -367,7 +367,7 @@ class _Scheduler:
     def prefetching(self, statement: TypedStatement, prefetches: tuple[PrefetchRead, ...]) -> TypedStatement:
         """Return a statement that prefetches what no statement before it that runs with it prefetches or reads.
 
-        Beside other work it asks only where the Target says that this pays.
+        In a group of statements it prefetches only where the Target says that this pays.
         """
         prefetches = prefetches if self.invariant is None or prefetches_next_rows(self.target) else ()
         found = tuple(a for a in prefetches if a.read.tensor not in self.prefetched)
@@ -449,7 +449,7 @@ class _Scheduler:
         layout = AccumulatorLayout(tuple(Block(i, n) for i, n in blocks.terms), plan.vector, origin)
         stores = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
         parts = accumulate(self.program, self.fresh, statement, start=start, layout=layout, stored=stores)
-        stored = parts.store[0]  # what is stored there, be it the epilogue's, is asked for while the terms are summed
+        stored = parts.store[0]  # its elements, be it the epilogue's, are prefetched during the reduction
         if fetches_result(blocks, plan, measured, self.target) and all(map(is_quasi_affine, stored.subscripts)):
             result = Read(stored.target, stored.subscripts, dtype=self.program.tensor(stored.target).dtype)
             parts = replace(parts, start=replace(parts.start, prefetch=(PrefetchRead(result),)))
@@ -463,7 +463,7 @@ class _Scheduler:
     def packed(
         self, measured: Measured, plan: Plan, start: TypedStatement | None, epilogue: TypedStatement | None
     ) -> Nest:
-        """Return the nests of the copies that the plan asks for, around the nest of the statement that uses them."""
+        """Return the nests of the copies that the plan needs, around the nest of the statement that uses them."""
         statement, vector = measured.statement, plan.vector
         assert vector is not None
         before: list[TypedStatement] = []

@@ -35,7 +35,7 @@ def test_what_is_read_along_another_index_is_turned_in_shared_memory(case):
     text, want, shapes = CASES[case]
     arrays = [coded(*s) for s in shapes]
     kernel = pk.op(text).compile(*arrays, target="cuda-sim")
-    assert "turned in shared memory" in kernel.source("schedule")
+    assert "transposed in shared memory" in kernel.source("schedule")
     np.testing.assert_array_equal(kernel(*arrays), want(*arrays))
 
 
@@ -44,7 +44,7 @@ def test_strided_and_symbolic_operands_are_turned():
     x = coded(80, 70)[::2, ::-1]
     np.testing.assert_array_equal(pk.op("B[j,i] = X[i,j]").compile(x, target="cuda-sim")(x), x.T)
     kernel = pk.op("B[j,i] = X[i,j]").compile(pk.f32["N", "M"], target="cuda-sim")
-    assert "turned in shared memory" in kernel.source("schedule")
+    assert "transposed in shared memory" in kernel.source("schedule")
     for shape in ((1, 1), (3, 0), (0, 3), (5, 70), (33, 64)):
         np.testing.assert_array_equal(kernel(coded(*shape)), coded(*shape).T)
 

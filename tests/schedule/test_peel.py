@@ -13,7 +13,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 
 V4 = "cpu:x86-64-v4"
-PEELED = "of i1 are computed apart"
+PEELED = "of i1 are computed separately"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_results_of_sums_along_the_terms_are_tried_by_whole_vectors() -> None:
     # 49 places: by vectors along the channels each is as cheap as the next; 48 and 1 are cheaper still.
     types = pk.f32[1, 512, 7, 7], pk.f32[2048, 512, 1, 1]
     schedule = str(pk.op("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]").compile(*types, target=V4).source("schedule"))
-    assert "the last 1 of i2 are computed apart" in schedule
+    assert "the last 1 of i2 are computed separately" in schedule
 
 
 def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
@@ -50,7 +50,7 @@ def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
     for rows, found in ((4, True), (400, False)):
         types = pk.f64[rows, 25, 24], pk.f64[24, 25, 17]
         schedule = str(pk.op(text).compile(*types, target=V4).source("schedule"))
-        assert ("are computed apart" in schedule) == found, rows
+        assert ("are computed separately" in schedule) == found, rows
 
 
 def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
@@ -58,7 +58,7 @@ def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
     for planes, text in ((1, "C[i,j] += A[i,k] * B[k,j]"), (200, "C[i,k] += A[i,j,k]")):
         types = (pk.f32[300, 300], pk.f32[300, 260]) if planes == 1 else (pk.f32[planes, 300, 260],)
         schedule = str(pk.op(text).compile(*types, target=double_pumped).source("schedule"))
-        assert ("are computed apart" in schedule) == (planes == 1), planes
+        assert ("are computed separately" in schedule) == (planes == 1), planes
 
 
 @pytest.mark.parametrize(("text", "columns"), [("C[i,j] += A[i,k] * B[k,j]", 24), ("C[i,j] max= A[i,k] + B[k,j]", 20)])
@@ -88,7 +88,7 @@ def test_lines_of_lone_elements_are_not_fetched_twice_for_it() -> None:
         schedule = str(
             pk.op(text).compile(pk.f32[rows, 40, 48, 40], pk.f32[40, 56], target=double_pumped).source("schedule")
         )
-        assert ("are computed apart" in schedule) == found, rows
+        assert ("are computed separately" in schedule) == found, rows
 
 
 def test_an_epilogue_stays_with_its_results() -> None:
@@ -146,7 +146,7 @@ def test_elements_without_terms_are_started_too(m: int) -> None:
 
 def test_elements_of_two_iterators_are_started_by_the_part_that_adds_to_them() -> None:
     op, X, K = pk.op("O[n,f,2*h+r,2*w+t] += X[n,c,h,w] * K[c,f,r,t]"), np.ones((1, 1, 9, 17)), np.ones((1, 1, 2, 2))
-    assert "are computed apart" in str(op.compile(X=X, K=K, target=V4).source("schedule"))
+    assert "are computed separately" in str(op.compile(X=X, K=K, target=V4).source("schedule"))
     out = np.full((1, 1, 18, 34), -7.0)
     op.compile(X=X, K=K)(X, K, out=out)
     np.testing.assert_array_equal(out, 1)

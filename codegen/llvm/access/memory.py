@@ -195,8 +195,8 @@ def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int
 def load_apart(b: Builder, place: Place, pointers: list[Reg], lanes: int) -> Value:
     """Load one element after another; what is beyond the pointers of the `lanes` is undefined.
 
-    A gather of addresses that are known apart takes up to twice as long, above all where they lie beyond the caches: fewer
-    of its elements are on their way at a time.
+    A gather instruction whose addresses are all known takes up to twice as long, above all where they miss the caches: it has
+    fewer misses in flight.
     """
     found = [load_scalar(b, place, p) for p in pointers]
     parts = []

@@ -1,8 +1,8 @@
-"""Vectors that lie across others are made of these: of what a straight piece of code loads.
+"""Make unaligned vectors by shuffles of the aligned ones that a straight-line piece of code loads.
 
     %a = load x[0:16];  %b = load x[16:32];  %c = load x[1:17]      ->      %c = the last 15 of %a and the first of %b
 
-Where vectors pass through the core in two halves (`Target.double_pumped`), one that lies across two cache lines takes as long to
+Where vector operations are double-pumped (`Target.double_pumped`), a vector that crosses a cache line takes as long to
 load as two, and a window that moves by one element loads nearly nothing else. Shuffles go through other pipes, so that about half
 of such loads are made by them, and both are done in the time of the arithmetic: on a Zen 4 filters of 64 taps went from 57%
 of the peak to 89%. Nothing is loaded that was not loaded before: both vectors are loads of the same piece of code.

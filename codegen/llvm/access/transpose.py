@@ -25,7 +25,7 @@ _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
 
 def suits(loop: For) -> bool:
-    """Return whether a TRANSPOSE loop may be taken apart by columns: stores alone, under vector loops of known extent,
+    """Return whether a TRANSPOSE loop may be split into columns: stores alone, under vector loops of known extent,
     and prefetches."""
     if loop.trip is None or loop.trip < 1 or loop.step != 1:
         return False
@@ -54,7 +54,7 @@ class Columns:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
     `_blocks` has the transposed blocks of each load, by the iteration that they begin with and the rows that they have of so many
-    lanes; `_asked` the lines that were asked for; `rows` what is written by rows when all iterations are done, of the buffers
+    lanes; `_asked` the lines that were prefetched; `rows` what is written by rows when all iterations are done, of the buffers
     `_late`.
     """
 

@@ -1,7 +1,7 @@
-"""Loops around vectors across the rows of memory (see by_columns), emitted by tiles that are transposed in registers.
+"""Emit serial loops around vectors with one row a lane (see by_columns) by tiles that are transposed in registers.
 
-Where the result exceeds the caches, and whole lines part its rows, the first tile begins at a line, which is found when the loop
-runs: the steps before it are taken one by one, and the tiles' rows, a line each, pass the caches.
+Where the result exceeds the caches, and its row stride is whole lines, the first tile begins at a line boundary, which is found
+at run time: the steps before it are scalar, and the tiles' rows, a line each, are written by streaming stores.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def columns_loop(code: Statements, loop: For) -> None:
 
 
 def _measured(code: Statements, loop: For, size: int, past: tuple[Reg, Reg] | None) -> None:
-    """Emit steps up to a line if the rows pass the caches, tiles, and the steps that are left."""
+    """Emit steps up to a line if the rows are written by streaming stores, tiles, and the steps that are left."""
     e, b = code.e, code.b
     lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
     length = integer_extremum(b, "smax", b.binary("sub", hi, lo), const(0, "i64"))
@@ -77,10 +77,10 @@ def _measured(code: Statements, loop: For, size: int, past: tuple[Reg, Reg] | No
 
 
 def _past(code: Statements, loop: For, row: For, store: Store, size: int, length: int | None) -> tuple[Reg, Reg] | None:
-    """Return whether the rows of tiles pass the caches, and the steps before the first line; None where they never do."""
+    """Return whether the rows of tiles are streaming stores, and the steps before the first line; None where they never are."""
     e, b = code.e, code.b
     place, line = e.places[store.buffer], code.target.caches[0].line
-    # Rows of fewer steps than lanes are stored under masks, which cannot pass the caches.
+    # Rows of fewer steps than lanes need masks, which streaming stores do not have.
     if place.buffer.space is not Space.ARGUMENT or size != row.lanes or size * place.itemsize != line:
         return None
     if length is not None and length < _TILES * size:

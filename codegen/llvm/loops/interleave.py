@@ -1,4 +1,4 @@
-"""Rows that a STREAM loop writes one after another, and that end within a line, share that line: it is put together first.
+"""Join the end of one row and the beginning of the next of a STREAM loop into one line, which is stored whole.
 
     for i: stream j in 0:n: O[i*n + j] = f(i, j)
 
@@ -58,8 +58,8 @@ class Weave:
 
 
 def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
-    """Return the identity of the STREAM loop in a serial loop's body, and a weave for its rows; None where anything else in the
-    body uses the result."""
+    """Return the identity of the STREAM loop in a serial loop's body, and the state that joins its rows; None where anything else
+    in the body uses the result."""
     b, streams = code.b, list(_streams(loop.body))
     stores = [s for row in streams for s in row.body if isinstance(s, Store)]
     if len(streams) != 1 or len(stores) != 1:

@@ -46,7 +46,7 @@ _ROTATE = {
 
 @dataclass(slots=True)
 class _Site:
-    """What tiles of one form keep: `step`: how far their rows lie apart; `rows`: how many; `kept` points to the place in the
+    """What tiles of one form keep: `step`: the stride of their rows; `rows`: how many; `kept` points to the place in the
     result where the next tile's first row begins, to NOWHERE where nothing is kept; `lines` to a vector for each row."""
 
     step: Poly

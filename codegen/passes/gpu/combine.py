@@ -1,4 +1,4 @@
-"""Writes out what the threads of a block combine: values in a warp by shuffles, the warps' through shared memory.
+"""Expand block reductions: shuffles within a warp, shared memory between the warps.
 
 Before: `S = op of it and of v of the threads along x`. After, for 256 threads:
 

@@ -1,4 +1,4 @@
-"""Each outermost BLOCK loop becomes a Launch: how many blocks and threads it takes is computed on the host."""
+"""Turn each outermost BLOCK loop into a Launch, whose grid and block sizes the host computes."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Additions and extrema of a register tile pass through the pipes of multiply-adds, where a core has others for additions.
+"""Balance execution ports: move additions and extrema of a register tile to the multiply-add ports.
 
     m = maximum(m, a + b)            ->  m = maximum(m, a * 1 + b)
     s = s + |a - b|                  ->  s = |a - b| + s * 1
     m = larger(m, smaller(a, b))     ->  m = larger(m, where(b < a, b, a)), comparison and choice in two instructions
 
-On such a core additions and extrema wait for two pipes while those of multiply-adds and comparisons idle. The results are the
-same: the product is exact. So many operations of a tile are moved as make it fastest: what takes the two pipes, what takes the
-two others, and half of all, whichever is most, is what a step takes.
+On a core with ports for additions alone, additions and extrema wait for these two while the two of multiply-adds and comparisons
+idle. The results are the same: the product by 1 is exact. A step takes the largest of: operations of the one pair of ports, those
+of the other pair, half of all; as many operations of a tile are moved as make that least.
 
-A value that one vector alone has in all its lanes is to be the operand in memory of its operation, which spreads it over them for
-nothing; an instruction of its own for that takes the pipes, too. So it is what is subtracted, where the sign does not matter, and
-a multiply-add overwrites a copy of its other operand.
+A uniform operand with a single use should be the memory operand of that use, whose embedded broadcast is free; a broadcast
+instruction would take a port, too. So it is the subtrahend where the sign does not matter, and a multiply-add overwrites a copy
+of its other operand.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _block(block: Block) -> Block:
 
 
 def _is_tile(stmt: For) -> bool:
-    """Whether a loop is one over the terms of a register tile: it combines vectors of floats with their elements."""
+    """Whether a loop is one over the reduction of a register tile: it combines vectors of floats with their elements."""
     if stmt.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE) or len(stmt.body) < LEAST:
         return False
     vectors = [s for s in stmt.body if not isinstance(s, Prefetch)]

@@ -1,4 +1,4 @@
-"""Inputs are looked through for NaN once, so that the terms of extrema need no test each.
+"""Version register tiles of extrema for inputs without NaN, which one pass over the inputs checks.
 
     for k: m = maximum(m, t(k))
     ->
@@ -6,9 +6,9 @@
     if total == total: for k: m = larger(m, t(k))                     (one instruction)
     else:              for k: m = maximum(m, t(k))
 
-x86's instructions keep a NaN in one argument alone, so each term, or each pair of terms, is tested: up to half of the work where
-N^2 elements make N^3 terms. Infinities are let pass where they make no NaN (max of sums: -inf; max of minima: both): x is
-`larger(x, -largest)` then, which keeps a NaN in x.
+MAXPS and MINPS return their second operand if either is NaN, so each iteration, or each pair of iterations, is tested: up to half
+of the work where N^2 elements are read in N^3 iterations. Infinities are allowed where they make no NaN (max of sums: -inf; max
+of minima: both): x is replaced by `larger(x, -largest)` in the check, which keeps a NaN in x.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _extremum(stmt: Stmt) -> Op | None:
 
 
 def _is_tile(stmt: Stmt) -> bool:
-    """Whether a statement is a loop over the terms of a register tile of extrema."""
+    """Whether a statement is a loop over the reduction of a register tile of extrema."""
     if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL or results(stmt.body) < LEAST:
         return False
     inside = [s for s in statements(stmt.body) if not isinstance(s, Prefetch)]

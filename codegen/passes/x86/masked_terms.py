@@ -1,4 +1,4 @@
-"""Integers' extrema of some terms alone are kept under the terms' condition, not taken with an identity in place of the others.
+"""Predicate conditional integer extrema instead of selecting the identity.
 
     m = minimum(m, where(c, t, inf))   ->   m = where(c, minimum(m, t), m)
 

@@ -1,4 +1,4 @@
-"""Terms of a float's minimum or maximum are taken two at a time: one test for NaN serves both.
+"""Combine a float extremum's operands in pairs, so that one NaN test serves two of them.
 
     for k in 0:K: unroll r: vector v: m[r, v] = maximum(m[r, v], f(k))
     ->
@@ -39,7 +39,7 @@ LEAST = 4
 
 
 def paired_extrema(kernel: Kernel, target: Target) -> Kernel:
-    """Return an equal kernel whose loops over the terms of extrema in register tiles take two terms at a time."""
+    """Return an equal kernel whose reduction loops of extrema in register tiles take two terms at a time."""
     return replace(kernel, body=_block(kernel.body)) if target.pairs_extrema else kernel
 
 
@@ -80,7 +80,7 @@ def results(block: Block) -> int:
 
 
 def _paired(block: Block, var: str, lane: str = "") -> Block | None:
-    """Return a tile of two terms; None where it holds anything but extrema of floats and requests for lines.
+    """Return a tile of two terms; None where it holds anything but extrema of floats and prefetches.
 
     `lane`: the variable of the vector loop around. Where each lane has terms of its own alone they are read in the order of
     memory, which pairs would leave; a term that is an extremum has its NaNs looked for in its operands.

@@ -1,13 +1,13 @@
-"""Elements that are looked up are taken several at a time, their places checked first.
+"""Unroll loops over gathered elements by a few iterations, with their bounds checks first.
 
     for i: let p = I[i]; require 0 <= p < n; O[i] = T[p]
     ->
     for i4 in step 4: let p0 = I[i4]; require 0 <= p0 < n; ... three more; O[i4] = T[p0]; O[i4+1] = T[p1]; ...
     for what is left: as before
 
-An element takes a check and three instructions, and beside them the loop's counter and branch. The values that are checked must
-come from buffers that the loop does not write. Checks come in the same order as before, and so do stores, whose last ones before
-a check that fails are left out: what a kernel that fails has stored says nothing.
+An element takes a check and three instructions, beside the loop's counter and branch. The checked values must come from buffers
+that the loop does not write. The order of the checks stays, and that of the stores, but that the last ones before a failing check
+are left out: the results of a kernel that fails are undefined.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Several:
         result: list[Stmt] = []
         for s in block:
             match s:
-                case For(kind=LoopKind.VECTOR):  # loops in it keep the lanes in step
+                case For(kind=LoopKind.VECTOR):  # loops in it are uniform across the lanes
                     result.append(s)
                 case For() if checks := _checks(s):
                     result += self._together(s, checks)

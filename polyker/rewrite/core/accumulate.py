@@ -56,8 +56,8 @@ class Accumulated:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Partial sums: `count` partial accumulators `A[p, v mod count]`, v being an iterator of the terms, folded into one before
-    the store; `side` neighbouring terms fall into one: `A[p, (v div side) mod count]`."""
+    """Partial sums: `count` partial accumulators `A[p, v mod count]`, v being an iterator of the reduction, folded into one
+    before the store; `side` neighbouring terms fall into one: `A[p, (v div side) mod count]`."""
 
     iterator: str
     count: int
@@ -266,7 +266,7 @@ def _ended(
 
 
 def _blocked(element: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
-    """Return the accumulator's subscripts with the blocks' numbers computed from the terms' iterators."""
+    """Return the accumulator's subscripts with the blocks' numbers computed from the reduction's iterators."""
     return tuple(block_of.get(s.name, s) if isinstance(s, Index) else s for s in element)
 
 

@@ -1,4 +1,4 @@
-"""Names that a program does not use yet."""
+"""Make fresh names for a program."""
 
 from __future__ import annotations
 

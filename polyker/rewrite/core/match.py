@@ -1,4 +1,4 @@
-"""Expressions that are the same up to the names of their indices."""
+"""Match expressions up to renaming of their indices (alpha-equivalence)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms of a reduction taken several at a time: which elements hold them, which groups are whole, and what is left over."""
+"""Group the terms of a reduction: the elements that hold them, the whole groups, and the remainder."""
 
 from __future__ import annotations
 

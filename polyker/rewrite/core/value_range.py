@@ -1,4 +1,4 @@
-"""Which values an integer expression may have, by its element types and indices; and its value modulo a power of two."""
+"""Bound the values of integer expressions by element types and indices; find them modulo a power of two."""
 
 from __future__ import annotations
 

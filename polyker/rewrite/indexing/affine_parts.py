@@ -1,4 +1,4 @@
-"""Subscripts that wrap around, stop at an edge or turn back there become affine, part by part of the domain.
+"""Split a statement's domain where a wrapped, clamped or reflected subscript stops being affine.
 
 Before: `O[i] = X[i+7; pad=wrap]` of 100 elements. After: `O[i] = X[i+7]` for i < 93 and `O[i] = X[i-93]` for the others; in the
 same way `X[(i+7) % 100]`, `pad=edge` and `pad=reflect`. Affine reads are whole vectors where the others are gathers. What is

@@ -1,4 +1,4 @@
-"""Merging dimensions: two indices that always walk two neighbouring dimensions together become one.
+"""Collapse two dimensions, and their indices, that are always traversed together.
 
 Before: `O[f,h,w] += W[f,c] * X[c,h,w]` with h in 0:14, w in 0:14. After: `O[f,q] += W[f,c] * X[c,q]` with q in 0:196. The
 memory of the tensors is the same. There are fewer loops, and vectors need not end where a short row ends. The rewrite is for

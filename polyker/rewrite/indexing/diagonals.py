@@ -1,4 +1,4 @@
-"""Reductions along a narrow band are numbered by its diagonals.
+"""Reindex reductions over a narrow band by its diagonals.
 
 Before: `A[j,i] += Z[k,i] * Y[j,k]  where i-8 <= k <= i+8`. After: `A[j,i] += Z[i+d,i] * Y[j,i+d]  for d in -8:9`. A tile of
 several values of i has as many iterations then as one of them; before it had those of all.

@@ -1,4 +1,4 @@
-"""Symmetric results are computed on one side of the diagonal, and copied to the other.
+"""Compute symmetric results on one side of the diagonal, and copy them to the other.
 
 Before: `C[i,j] += A[k,i] * A[k,j]`. After: the same for j <= i, then `C[i,j] = C[j,i]` for j > i. A reduction is symmetric in
 two of its indices if they have the same values and it is the same, its factors in another order, with the two exchanged.

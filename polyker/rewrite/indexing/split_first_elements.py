@@ -1,4 +1,4 @@
-"""Recurrences whose first elements read padding: these elements are a statement of their own, the others read without tests.
+"""Peel the first elements of a recurrence that read padding, so that the others read without tests.
 
 Before: `Y[n,t] = X[n,t] - a * Y[n,t-2; pad=0]  for t in 0:T`. After: the same for t in 0:2, and
 `Y[n,t] = X[n,t] - a * Y[n,t-2]  for t in 2:T`.

@@ -1,4 +1,4 @@
-"""Indices of which quotients and remainders are read become two: the quotient and the remainder.
+"""Split an index of which quotients and remainders are read into a quotient and a remainder.
 
 Before: `O[w] = X[w // 2]`. After: `O[2*q + r] = X[q]` with r in 0:2. All subscripts are affine then: their strides are known,
 and what is contiguous along q is read by vectors.

@@ -1,7 +1,8 @@
-"""Recurrences that go along memory, and could go across it by whole vectors, are computed in tensors that are transposed so.
+"""Transpose the tensors of recurrences along the contiguous dimension, so that vectors run along another one.
 
-Before: `Y[j,i] = X[j,i] + maximum(Y[j-1,i-1], Y[j+1,i-1])  for i in 1:N, j in 1:M`, where a row needs its elements one after
-another After, with rows of j: `A[i,j] = X[j,i];  B[i,j] = A[i,j] + maximum(B[i-1,j-1], B[i-1,j+1]);  Y[j,i] = B[i,j]`.
+Before: `Y[j,i] = X[j,i] + maximum(Y[j-1,i-1], Y[j+1,i-1])  for i in 1:N, j in 1:M`, where the recurrence
+is carried along a row. After, with rows of j: `A[i,j] = X[j,i];  B[i,j] = A[i,j] + maximum(B[i-1,j-1], B[i-1,j+1]);  Y[j,i] =
+B[i,j]`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Turned:
     def node(self, n: int, node: TypedNode) -> list[TypedNode]:
         """Return the statements of a node of the program's body, with copies around them where they are transposed.
 
-        In a loop that is not turned as a whole its statements may be, each time.
+        Where a loop is not transposed as a whole its statements may be, in each iteration.
         """
         before, after = list(statements_of(self.program.body[:n])), list(statements_of(self.program.body[n + 1 :]))
         found = self._turn(node, lambda t: self._has_values(t, before), lambda t: self._is_needed(t, after))
@@ -125,7 +126,7 @@ class _Turned:
         across = max(free, key=lambda d: self._extent(target, d)) if free else min(inner, default=rank - 1)
         if across == rank - 1:
             return None
-        # Another that goes across it now would go along it then.
+        # Another that is vectorised along it now would be carried along it then.
         alike = all(_is_free(across, _own_offsets(s)) for s in inside if s.target == target)
         if (free and not alike) or not self._pays(statement, target, across, 0 if steps else statement.outer):
             return None

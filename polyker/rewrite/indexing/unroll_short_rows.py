@@ -1,4 +1,4 @@
-"""Short rows element by element: an index with few values, along which memory is contiguous, leaves the loops.
+"""Unroll a short contiguous index into one statement an element.
 
 Before: `T[p,c] = A[c,p]` with c in 0:3. After: `T[p,0] = A[0,p];  T[p,1] = A[1,p];  T[p,2] = A[2,p]`, which run in one loop
 along p: what they store is interleaved, and what lies in rows is picked out of whole vectors

@@ -1,7 +1,7 @@
-"""Operands that are converted at each use are converted once, where the model finds that cheaper.
+"""Materialise the type conversion of an operand that a register tile would convert in each of its steps.
 
-Before: `C[i,j] += f64(A[i,k]) * B[k,j]`. After: `T[a,b] = f64(A[a,b]);  C[i,j] += T[i,k] * B[k,j]`. A register tile converts
-what it loads in each of its steps, and a value that passes on to all lanes takes an instruction more than from memory.
+Before: `C[i,j] += f64(A[i,k]) * B[k,j]`. After: `T[a,b] = f64(A[a,b]);  C[i,j] += T[i,k] * B[k,j]`. A register tile
+converts what it loads in each of its steps, and broadcasting a converted value takes one instruction more than from memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def convert_once(
     """
     found = _Converter(program, target, layout, most)
     body = replaced(program.body, found.change)
-    # First of all, so that no reduction is parted from what starts it.
+    # First of all, so that nothing comes between a reduction and its initialisation.
     return (found.fresh.finish((*found.first, *body)) if found.first else program), tuple(found.notes)
 
 

@@ -1,4 +1,4 @@
-"""Copies for each run of the loops around: of what statements read of a tensor, or of what one statement writes.
+"""Copy, in each iteration of outer loops, what statements read of a tensor or what one writes.
 
 `times` are those of the loops around at each statement. Before: `C[i,j] += A[i,k] * B[k,j]`. After, of A for each tile of k
 (the time being `floor(k/64)`): `P[q,i,k] = A[i,k]` for all q, i, k that are read; `C[i,j] += P[floor(k/64),i,k] * B[k,j]`.

@@ -1,4 +1,4 @@
-"""Packing by blocks: each run of the loops around copies the part of an operand that it uses into a buffer of its own.
+"""Pack an operand by cache blocks: each iteration of the outer loops copies the part that it uses.
 
 Before: `C[i,j] += A[i,k] * B[k,j]`. After, with a copy for each block of 256 columns, `around` being `floor(j/256)`:
 `P[floor(j/256), k, j] = B[k,j];  C[i,j] += A[i,k] * P[floor(j/256), k, j]`. The temporary's leading dimensions number the

@@ -1,4 +1,4 @@
-"""Packing: an operand is copied once into a temporary whose layout suits the loop that reads it.
+"""Pack an operand: copy it once into a temporary with the layout of the loop that reads it.
 
 Before: `C[i,j] += A[i,k] * B[j,k]` with vectors along j. After: `P[k,j] = B[j,k];  C[i,j] += A[i,k] * P[k,j]`.
 """

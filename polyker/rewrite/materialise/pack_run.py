@@ -1,4 +1,4 @@
-"""Packing for each run of the loops around: the box of an operand's elements that the run reads, counted from the box's corner.
+"""Pack, in each iteration of the outer loops, the bounding box of the elements that it reads.
 
 Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]`. After, with a copy for each tile of 8 values of h and 2 of c, the times being
 a = floor(h/8) and q = floor(c/2): `P[a,q,x,y,z] = X[2q+x, 8a+y, z];  O[f,h,w] += P[a,q,c-2q,h+r-8a,w+s] * K[f,c,r,s]`.

@@ -1,4 +1,4 @@
-"""Packing within an iteration of the loops around: what a statement reads across its vector is copied side by side just before.
+"""Pack, in each iteration of the outer loops, an operand that is strided along the vector.
 
 Before, in a Cholesky factorisation: `for k: A[i,j] = A[i,j] - A[i,k] * A[j,k]` with vectors along j. After:
 `for k: { P[j] = A[j,k];  A[i,j] = A[i,j] - A[i,k] * P[j] }`. The copy is made again in each iteration.

@@ -1,4 +1,4 @@
-"""Unfolding windows: an operand that is read through overlapping windows is copied window by window.
+"""Unfold overlapping windows of an operand into a copy (im2col).
 
 Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]`. After: `P[c,r,s,h,w] = X[c,h+r,w+s];  O[f,h,w] += P[c,r,s,h,w] * K[f,c,r,s]`,
 in which h and w, and c, r and s walk dimensions together and are merged (polyker.rewrite.indexing.collapse_dims). It pays where

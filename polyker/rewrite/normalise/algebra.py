@@ -1,4 +1,4 @@
-"""A value multiplied by itself is a square: it is computed, and counted by the cost model, once.
+"""Rewrite a value multiplied by itself to a square, which is computed and counted once.
 
 Before: `S[i,j] += (A[i,k] - B[k,j]) * (A[i,k] - B[k,j])`. After: `S[i,j] += (A[i,k] - B[k,j])**2`.
 """

@@ -1,4 +1,4 @@
-"""Arguments that lie in memory in another order of their dimensions than the text's have their dimensions in that order.
+"""Permute the dimensions of arguments to their order in memory.
 
 Before, A by columns: `O[i,j] = A[i,j] + 1`. After, A row-major: `O[i,j] = A[j,i] + 1`. Whatever comes after sees arrays of which
 the last dimension is the one whose elements are neighbours.

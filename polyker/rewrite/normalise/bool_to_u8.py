@@ -1,4 +1,4 @@
-"""Truth values as bytes: a reduction over `and`, `or` and `not` of booleans counts in u8, where a vector holds its widest.
+"""Compute boolean reductions in u8, of which a vector holds most lanes.
 
 Before: `C[i,j] any= A[i,k] and B[k,j]` (boolean). After: `C[i,j] max= min(u8(A[i,k]), u8(B[k,j]))`, summed in u8 and stored as
 a boolean. Vector units keep booleans as one bit a lane in registers of their own, of which there are few, and test and widen

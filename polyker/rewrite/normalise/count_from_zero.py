@@ -1,4 +1,4 @@
-"""Iterators that are counted from where their values begin, where that moves with the loops around.
+"""Normalise iterators whose lower bound depends on outer iterators to start at zero.
 
 Before, below a diagonal: `A[i,j] = A[i,j] - A[i,k] * A[k,j]  for j in k+1:N`. After: `A[i,j+k+1] = A[i,j+k+1] - A[i,k] *
 A[k,j+k+1]  for j in 0:N-k-1`. Tiles begin with the first value then, and only the last one of a row is cut.
@@ -18,8 +18,8 @@ from polyker.poly.scop import domain_text, parameters
 
 
 def from_zero(program: TypedProgram, statement: TypedStatement, iterator: str) -> TypedStatement:
-    """Return a statement without terms whose iterator is counted from its least value for those of the iterators before it, the
-    statement itself where that is no affine function of these."""
+    """Return a statement without a reduction whose iterator is counted from its least value for those of the iterators before it,
+    the statement itself where that is no affine function of these."""
     place = statement.iterators.index(iterator)
     least = least_value(read_set(statement.domain), statement.iterators, place, place)
     if least is None or not indices_of(least) or _is_a_value(statement.expr, iterator):

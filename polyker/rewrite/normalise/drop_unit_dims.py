@@ -1,4 +1,4 @@
-"""Indices with one value leave the sums they stand in.
+"""Drop reduction indices with one value.
 
 Before: `O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]` with r and s in 0:1. After: `O[f,h,w] += X[c,h,w] * K[f,c,r,s]`: no window is
 left, and h and w walk dimensions of X together, as in O (polyker.rewrite.indexing.collapse_dims).

@@ -1,4 +1,4 @@
-"""mean, logsumexp, argmax and argmin in terms of sums, maxima and minima; comes before inline reductions are lifted."""
+"""Expand mean, logsumexp, argmax and argmin to sums, maxima and minima."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inline reductions become statements over temporaries of their own; comes first, before reductions are started.
+"""Lift inline reductions to statements over temporaries.
 
 Before: `P[i] = exp(X[i]) / sum[l](exp(X[l]))`. After: `T[] = 0;  T[] += exp(X[l]);  P[i] = exp(X[i]) / T[]`.
 A temporary has only the indices that its reduction depends on, and equal reductions of one statement share one.

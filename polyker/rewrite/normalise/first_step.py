@@ -1,4 +1,4 @@
-"""The start of a recurrence gets an iterator of one value, so that it can run in the loop over the steps.
+"""Give a recurrence's initial statement an iterator of one value, so that it fuses with the time loop.
 
     H[0,n] = X[0,n]                       H[s,n] = X[0,n]                       for s in 0:1
     H[t,n] = A[n] * H[t-1,n] + X[t,n]     H[t,n] = A[n] * H[t-1,n] + X[t,n]     for t in 1:T

@@ -1,4 +1,4 @@
-"""Operators that stand around all terms of a reduction are applied to its result, where that changes no rounding.
+"""Hoist operators common to all terms out of a reduction, where that changes no rounding.
 
 Before: `O[i] += 3 * X[i,k] * Y[k]` (integers). After: `T[i] = 0;  T[i] += X[i,k] * Y[k];  O[i] = 3 * T[i]`. What is exact:
 - sums of integers: negation and factors that all terms share, modulo the type's range;

@@ -1,4 +1,4 @@
-"""`logsumexp=` becomes a maximum and a sum of exponentials that it shifts, as the inline reduction does.
+"""Expand `logsumexp=` to a maximum and a sum of exponentials shifted by it.
 
 Before: `L[i] logsumexp= X[i,k]`. After: `M[i] max= X[i,k];  S[i] += exp(X[i,k] - M[i]);  L[i] = M[i] + log(S[i])`, where M
 counts as 0 in the shift where it is no finite number. What L held before takes part as one more term:

@@ -1,4 +1,4 @@
-"""Indices in values as i32 where all that is computed of them fits: a vector holds twice as many.
+"""Narrow index values to i32 where all that is computed of them fits: twice the lanes.
 
 Before: `S[q,k] = where(k <= q, X[q,k], -inf)`, compared in i64. After: `where(i32(k) <= i32(q), X[q,k], -inf)`. The same for what
 is converted, as in `f32(k - q)`. Subscripts stay as they are. The ranges are those of the domain, so sizes have to be known.

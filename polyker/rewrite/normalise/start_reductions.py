@@ -1,4 +1,4 @@
-"""Explicit starts: a reduction into elements that nothing defined before starts at its identity.
+"""Make the initialisation of reductions to their identity explicit.
 
 After this pass a reduction only ever accumulates into elements that hold a value. The start is placed before the outermost loop
 around the first reduction, and covers every element that no earlier statement wrote; elements that a `for` or `where` left out of

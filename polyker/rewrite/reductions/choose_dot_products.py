@@ -1,4 +1,4 @@
-"""Which sums of products are taken several terms at a time: of narrow integers, where a processor multiplies and adds neighbours.
+"""Choose the sums of products of narrow integers that dot-product instructions compute faster.
 
 The cost of both ways, in cycles: arithmetic by the lanes, and what it takes to lay the terms side by side. The rewrite is
 polyker.rewrite.reductions.dot_products.
@@ -182,7 +182,7 @@ def _bytes_together(factor: Factor, measured: Measured, term: str, count: int) -
 
 
 def _is_along(statement: TypedStatement, factors: tuple[Factor, Factor]) -> bool:
-    """Whether vectors can but run along the terms: what moves with a result is read where it lies."""
+    """Whether vectors can but run along the reduction: what moves with a result is read where it lies."""
     kept = {i for i in statement.iterators if i not in statement.reduced}
     return all(f.in_place or not kept & {e.name for e in walk(f.expr) if isinstance(e, Index)} for f in factors)
 

@@ -1,4 +1,4 @@
-"""In which steps a sum of products is taken: the order of contraction.
+"""Choose the contraction order of a sum of products.
 
 All orders of pairs are tried where there are few factors; of many, those that opt_einsum proposes. Arithmetic and the bytes of
 the temporaries rank them; then the model of the register tiles (polyker.cost.plan) judges the best ones, with steps put

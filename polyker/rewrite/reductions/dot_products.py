@@ -1,4 +1,4 @@
-"""Sums of products of narrow integers, several terms at a time: the terms lie side by side in 32 bits.
+"""Rewrite sums of products of narrow integers to dot-product instructions on packed groups of terms.
 
 Before: `C[i,j] += i32(A[i,k]) * i32(B[k,j])` (A u8, B i8). After, with four terms of `k` in an element:
 

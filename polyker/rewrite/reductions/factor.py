@@ -1,4 +1,4 @@
-"""A sum of products is taken in steps: parts of the product are summed, or multiplied out, into temporaries first.
+"""Factor a sum of products into contraction steps through temporaries.
 
 Before: `O[n,o] += X[n,i] * W[o,i,j] * Y[n,j]`. After: `T[n,o,j] = 0;  T[n,o,j] += X[n,i] * W[o,i,j];
 O[n,o] += T[n,o,j] * Y[n,j]`. The product distributes over the sum; so do `and` over any, `or` over all, and the minimum over the

@@ -1,4 +1,4 @@
-"""Reductions that scatter their terms, element by element: each result sums what falls into it.
+"""Rewrite scattered reductions to gather form: each element reduces the terms that fall into it.
 
 Before, a transposed convolution: several pairs (h, r) fall into one element, and no two instances of different h can run at once.
 
@@ -30,7 +30,7 @@ from polyker.rewrite.core.fresh import Fresh
 def gather_terms(
     program: TypedProgram, is_better: Callable[[TypedProgram, TypedStatement, TypedStatement], bool]
 ) -> TypedProgram:
-    """Return the program with reductions over the terms of each element where the text's terms are scattered along a stride.
+    """Return the program with scattered reductions along a stride in gather form: each element reduces its own terms.
 
     `is_better`: whether a statement (the second one) is cheaper than what it would replace.
     """

@@ -1,4 +1,4 @@
-"""Two reductions over one long row, the second of which needs the result of the first, in one pass over the row.
+"""Fuse two dependent reductions over a long row into one pass (online softmax).
 
 Before: `M max= x[k];  S += exp(x[k] - M)`. After, by blocks of 4096 elements: `m[b] max= x[4096*b+c];  s[b] += exp(x[4096*b+c] -
 m[b]);  M max= m[b];  S += s[b] * exp(m[b] - M)`. The statements over blocks share their loop, so that each block is read once

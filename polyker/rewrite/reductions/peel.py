@@ -1,8 +1,8 @@
-"""The last results along a vector, where they fill few of its lanes, as a reduction of their own.
+"""Peel the last results along a vector, which fill few of its lanes, into a reduction of their own.
 
 Before, over 65 columns: `C[i,j] += A[i,k] * B[k,j]`, a fifth vector of which one lane is of use. After: the same for j < 64,
-by whole vectors; and for j = 64, where the cheapest vectors may run along the terms or along the rows. Results and operands that
-lie beyond the second cache are fetched once more for it.
+by whole vectors; and for j = 64, where the cheapest vectors may run along the reduction or along the rows. Results and operands
+that lie beyond the second cache are fetched once more for it.
 """
 
 from __future__ import annotations

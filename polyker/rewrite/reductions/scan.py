@@ -1,4 +1,4 @@
-"""Scans: elements along an iterator, each the one before combined with a term, so that terms may be combined by blocks.
+"""Recognise scans: each element along an iterator is the previous one combined with a term, associatively.
 
     S[b,t] = S[b,t-1] + X[b,t]            a recurrence; of floats only where sums may be rounded in any order
     S[b,t] += X[b,j] where j <= t         a reduction over all terms up to the element's

@@ -1,4 +1,4 @@
-"""Reductions of a few terms as plain values.
+"""Unroll short reductions into expressions.
 
 Before: `T[i] = 0;  T[i] += A[i+r] * B[i+r]  for r in 0:3`. After: `T[i] = fma(A[i+2], B[i+2], fma(A[i+1], B[i+1], fma(A[i], B[i],
 0)))`. As a value it can be computed where it is read, with the others that read the same elements.
@@ -33,7 +33,7 @@ def unfold_sums(program: TypedProgram, only: frozenset[str]) -> TypedProgram:
 def unfold_padded(program: TypedProgram) -> TypedProgram:
     """Return the program in which short sums of a time loop over padded elements that the loop itself writes are values.
 
-    There is no place outside the loop to copy such elements to with their padding; a value is parted where its reads are affine.
+    There is no place outside the loop to copy such elements to with their padding; a value is split where its reads are affine.
     """
     found = set[str]()
     for loop in program.body:

@@ -1,4 +1,4 @@
-"""Scans in parts: what blocks of terms come to, the scan of that, and each block's own scan from there.
+"""Split a scan into blocks: reduce each block, scan the blocks' results, and scan each block from its carry.
 
 For runs of `count` terms of `T[p, t] = T[p, t-1] op e(p, t)`, t from lo on:
 

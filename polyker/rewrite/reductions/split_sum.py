@@ -1,4 +1,4 @@
-"""Long reductions into few elements, cut so that many threads sum: each has a partial result of its own in memory.
+"""Split long reductions into few elements into partial results, so that many threads take part.
 
 Before: `T[p] += e(p, i)`. After, for `count` partial results: `P[p, q] = 0;  P[p, q] += e(p, k * count + q);  T[p] += P[p, q]`.
 Neighbouring q take neighbouring terms, or runs of `run` of them: `P[p, q] += e(p, (k * count + q) * run + l)` for l below `run`.
@@ -31,7 +31,7 @@ class SplitSum:
 class SumCut:
     """How a reduction is split: `count` partial results, cut `along` an iterator, by runs of so many terms.
 
-    The partial results of an element lie side by side, with `apart` far from each other: the first ones of all, then the second
+    The partial results of an element lie side by side, with `apart` in lines of their own: the first ones of all, then the second
     ones.
     """
 

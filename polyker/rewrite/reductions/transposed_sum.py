@@ -1,4 +1,4 @@
-"""Sums in which one operand runs along rows and another along columns are taken row by row.
+"""Order sums with one operand along rows and another along columns by rows.
 
 Before: `t += A[i,j] * B[j,i]`. After: `T[i] += A[i,j] * B[j,i];  t += T[i]`. No order of the loops follows both operands'
 memory; with results along one of the two indices the other operand is transposed in registers

@@ -1,4 +1,4 @@
-"""Searches for the place of an extremum: what `argmax` and `argmin` expand to, and what is written like them.
+"""Recognise searches for the place of an extremum, as `argmax` and `argmin` expand to.
 
 M[p] max= e(p,k);  A[p] min= where(e(p,k) == M[p] or e(p,k) != e(p,k), k, none)
 """

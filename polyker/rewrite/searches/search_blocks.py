@@ -1,9 +1,9 @@
-"""Places of extrema are searched for in the blocks of terms that have them, where these are long.
+"""Search for the place of an extremum only in the block of a long reduction that has it.
 
 Before: `M[p] max= e(p,k);  A[p] min= where(e(p,k) == M[p], k, none)`, as `argmax[k](e(p,k))` expands to. After:
     P[p,b] max= e(p, L*b + l);  M[p] max= P[p,b];  B[p] min= where(P[p,b] == M[p], b, none);
     A[p] min= where(b == B[p], where(e(p, L*b + l) == M[p], L*b + l, none), none)
-and the terms behind the last whole block for themselves. A block's condition is outside of the loop over its terms
+and the terms behind the last whole block for themselves. A block's condition is outside of the reduction loop
 (polyker.codegen.passes.unswitch), so nearly all terms are looked at once.
 """
 
@@ -149,7 +149,7 @@ class _Blocks:
         return [begin, partial, whole, *behind[:1]], [nowhere, first, searched, *behind[1:]]
 
     def cut(self, statement: TypedStatement, names: tuple[str, str], length: int, blocks: int) -> TypedStatement:
-        """Return a reduction over the terms of whole blocks; `names`: the iterators over blocks and over the terms of one."""
+        """Return a reduction restricted to whole blocks; `names`: the iterators over blocks and over the terms of one."""
         (b, inner), (*kept, k) = names, statement.iterators
         name = self.fresh.statement()
         head, source = parameters(self.program), ", ".join(statement.iterators)
@@ -167,7 +167,7 @@ class _Blocks:
         )
 
     def behind(self, statement: TypedStatement, first: int) -> TypedStatement:
-        """Return a reduction over the terms behind the whole blocks."""
+        """Return a reduction restricted to the terms after the whole blocks."""
         name, k = self.fresh.statement(), statement.iterators[-1]
         source = ", ".join(statement.iterators)
         terms = read_set(f"{parameters(self.program)}{{ {statement.name}[{source}] : {k} >= {first} }}")

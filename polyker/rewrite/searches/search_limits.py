@@ -1,4 +1,4 @@
-"""Searches for the place of a float's extremum compare each term once, with the number next to the extremum.
+"""Compare each term of a float search once, with the number next to the extremum.
 
     A[p] min= where(e(p,k) == M[p] or e(p,k) != e(p,k), k, none)        with M[p] = the greatest e(p,k), NaN where one is
     ->

@@ -1,4 +1,4 @@
-"""A value that many instances of a statement need is computed once.
+"""Materialise a subexpression that many instances of a statement share.
 
 Before: `O[q,d] += exp(S[q,k] - M[q]) * V[k,d]`. After: `T[q,k] = exp(S[q,k] - M[q]);  O[q,d] += T[q,k] * V[k,d]`. No value
 changes. What does not depend on the innermost loop is left where it is: LLVM computes that before the loop.

@@ -1,4 +1,4 @@
-"""A temporary that is cheaper to compute again than to store is not stored: the statements that read it compute the value.
+"""Inline temporaries that are cheaper to recompute than to store.
 
 Before: `T[i,j] = 2 * X[i,j];  O[i] += T[i,j]`. After: `O[i] += 2 * X[i,j]`. What is read in one element by one statement is never
 computed more often than before; what is read in several, `D[i] = T[i+1] - T[i]`, only where that takes fewer cycles.

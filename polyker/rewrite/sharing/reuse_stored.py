@@ -1,4 +1,4 @@
-"""A costly value that an earlier statement stored is read, not computed again.
+"""Read a costly value that an earlier statement stored instead of recomputing it.
 
 Before: `E[i,j] = exp(X[i,j]);  S[i] += exp(X[i,k])`. After: `E[i,j] = exp(X[i,j]);  S[i] += E[i,k]`. What is read instead takes
 no more memory traffic: the value's own operand is not read any more.

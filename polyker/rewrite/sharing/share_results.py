@@ -1,4 +1,4 @@
-"""What several statements compute alike, up to the names of their indices, is computed once.
+"""Compute results of statements that are equal up to renaming of indices once.
 
 Before: `M[i] max= X[i,k];  …  N[j] max= X[j,l];  O[j] = N[j] - 1`. After: `M[i] max= X[i,k];  …  O[j] = M[j] - 1`. A result is
 all that defines a tensor: a statement, or a reduction and its start. Two are alike where each element has the same terms, by isl,

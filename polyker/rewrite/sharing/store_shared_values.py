@@ -1,4 +1,4 @@
-"""A costly value that several statements compute from the same elements is computed once.
+"""Materialise a costly subexpression that several statements share.
 
 Before: `S[i] += exp(X[i,l] - M[i]);  P[i,j] = exp(X[i,j] - M[i]) / S[i]`.
 After: `E[i,j] = exp(X[i,j] - M[i]);  S[i] += E[i,l];  P[i,j] = E[i,j] / S[i]`.

@@ -1,4 +1,4 @@
-"""Updates of what a time loop does not touch for a while, done late and together: the loop runs in blocks.
+"""Delay updates that a blocked time loop does not read soon, and do a block's updates at once.
 
 Before, in LU:
 

@@ -1,4 +1,4 @@
-"""Time loops that compute a step elsewhere and copy it back: the steps go to and fro instead, and nothing is copied.
+"""Double-buffer time loops that compute a step into a temporary and copy it back.
 
 Before:
 

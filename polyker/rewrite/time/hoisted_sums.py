@@ -1,4 +1,4 @@
-"""Sums of a time loop over what steps before wrote, taken early and together: the loop runs in blocks.
+"""Hoist sums over earlier steps' results out of a blocked time loop's steps, a block at once.
 
 Before, of a triangle's right-hand sides (each row needs those before it):
 

@@ -1,4 +1,4 @@
-"""Statements whose outer iterators carry all that they depend on become time loops.
+"""Make time loops of statements whose outer iterators carry all their dependences.
 
     u[t,i] = u[t-1,i-1] + u[t-1,i+1] for t in 1:T      ->      for t in 1:T: u[t,i] = u[t-1,i-1] + u[t-1,i+1]
 

@@ -1,4 +1,4 @@
-"""Blocks of rows that need nothing of each other: each computes the rows of the temporaries that it reads, some of them twice.
+"""Split fused statements into independent row blocks with redundant halo rows (overlapped tiling).
 
     H[i,j] = X[i,j] + X[i,j+1]                 H[p,i,j] = X[c*p+i,j] + X[c*p+i,j+1]   for p in 0:P, i in 0:c+2
     O[i,j] = H[i,j] + H[i+2,j]          ->     O[c*p+i,j] = H[p,i,j] + H[p,i+2,j]     for p in 0:P, i in 0:c

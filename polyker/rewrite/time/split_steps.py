@@ -1,4 +1,4 @@
-"""Statements of a time loop in parts, where what a step reads is changed in the step by a few of its instances alone.
+"""Split the domains of a time loop's statements where few instances of a step write what the others read.
 
 Before, shortest paths: row and column k are read by all of step k, and written by it, so that its loops keep their order.
 
@@ -27,7 +27,7 @@ from polyker.poly.least import fixed_value
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 
-# Iterators that are parted at most: each makes three parts of one.
+# Most iterators by which a domain is split: each makes three parts of one.
 MOST = 2
 
 

@@ -1,4 +1,4 @@
-"""Time loops in blocks of steps: statements inside a block, and those that stand for all of its steps at once."""
+"""Block the steps of a time loop: statements within a block, and those for all of its steps at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether statements are to run together, and how many iterations of their common loops at a time.
+"""Decide by cost whether statements are fused, and how many iterations of their common loops form a block.
 
-The model compares cycles. Apart, a statement finds what an earlier one read or wrote as far out in the caches as all that was
-touched in between; together, as far as what one iteration touches. Against that stand worse tiles (the common loops are no
-longer unrolled or vectors) and more starts of loops.
+The model compares cycles. Without fusion the reuse distance between two statements is all that was touched in between; with
+fusion it is what one iteration of the common loops touches. Against that stand worse tiles (the common loops are no longer
+unrolled or vectorised) and more loop starts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Fusion:
 
     With neither, the statements have trees of one shape, which become one tree.
 
-    `gain`: cycles won; `total`: those of the statements apart. `strain`: what each item loses by standing in the common loops;
+    `gain`: cycles won; `total`: those of the unfused statements. `strain`: cycles that each item loses in the common loops;
     `plans`: its tile there.
     """
 
@@ -198,7 +198,7 @@ class _Costs:
             item = self.group.items[n]
             fixed = tuple(dim[n] for dim in self.group.dims[:rows])
             invariant = self._steady if together and not item.statement.outer else None
-            # It only asks for tensors that it reads itself.
+            # It only prefetches tensors that it reads itself.
             invariant = None if invariant is None else invariant & item.tensors
             if (fixed, invariant) not in item.plans:
                 item.plans[fixed, invariant] = self._plan(item, fixed, invariant)

@@ -1,4 +1,4 @@
-"""What is computed from each result of a reduction alone is computed where the result is stored, from the registers.
+"""Fuse an elementwise epilogue into the store of a reduction's results, from registers.
 
 Before: `T[n,o] += X[n,i] * W[o,i];  O[n,o] = relu(T[n,o] + b[o])`. After, where a tile of accumulators A is stored:
 `O[n,o] = relu(A[n,o] + b[o])`; T is not stored. Where the reduction is cut into blocks T holds partial sums, and the last block

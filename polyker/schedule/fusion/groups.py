@@ -1,4 +1,4 @@
-"""Groups of statements that can share their outermost loops."""
+"""Find groups of statements that can share their outermost loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may run together: statements as the scheduler sees them, and the iterators of two of them that move together.
+"""Describe the statements that may be fused, and which iterators of two of them correspond.
 
 An item is a statement, with the one that starts it where it is a reduction. Two items can share a loop if one iterator of
 each can be its time: of two instances that touch one element, the one that the text runs first comes in the same iteration, or in

@@ -1,4 +1,4 @@
-"""A statement with some of its iterators moved outside the others."""
+"""Move some of a statement's iterators outside the others."""
 
 from __future__ import annotations
 

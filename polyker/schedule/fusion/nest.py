@@ -1,4 +1,4 @@
-"""The tree of statements that run together: their common loops, buffers for what only they use, each one's own nest inside.
+"""Build the tree of fused statements: common loops, buffers for their temporaries, and a nest each.
 
 for n: with e in [1, 1024], s in [1]:
     for c.tile: vector c: e = exp(…)
@@ -97,7 +97,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     children = _paired(program, fusion, children, scheduler.target)
     members = [_member(step, origin, found) for step, origin, found in zip(steps, origins, times, strict=True)]
     inside = spliced(Sequence(tuple(children)))
-    # Elements that a reduction leaves out may be started ahead of the common loops: buffers inside these do not reach them.
+    # Elements that a reduction leaves out may be initialised before the common loops: buffers inside these do not reach them.
     early = {s.target for nest in before for s in nest.statements}
     local = local_tensors(program, fusion.group, len(loops)) - early
     inside = _held(local, program, fusion, scheduler.target, inside, [], len(loops)) or inside

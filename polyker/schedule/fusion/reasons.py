@@ -1,4 +1,4 @@
-"""Why statements do not run together: in words, with the figures that decided."""
+"""Explain why statements are not fused, with the figures that decided."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from polyker.machine.model import Target
 from polyker.schedule.fusion.cost import Fusion
 from polyker.schedule.nests.stream import streams
 
-# The bytes of a row that are asked for, and those that a row has at least: shorter ones are part of a page's stream.
+# Bytes of a row that are prefetched, and the least bytes of such a row: shorter ones are part of a page's stream.
 HEAD, LEAST_ROW = 1024, 2048
 
 Bodies = list[tuple[TypedStatement, ...]]
@@ -35,9 +35,9 @@ Bodies = list[tuple[TypedStatement, ...]]
 def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Target) -> Bodies:
     """Return the statements that stand for each item of a group, the last sum along a row with requests for heads of rows.
 
-    What the group writes afterwards is asked for before that sum, and what it reads in the next iteration after it, if another
-    statement brings the sum's row into the caches. None is where the first cache would not hold these lines beside what an
-    iteration touches.
+    What the group writes afterwards is prefetched before that sum, and what it reads in the next iteration after it, if another
+    statement brings the sum's row into the caches. There are none where the first cache would not hold these lines beside what
+    an iteration touches.
     """
     loops, items = fusion.loops(), fusion.group.items
     if prefetches_next_rows(target) or program.sizes or not loops or any(map(any, fusion.shifts())):

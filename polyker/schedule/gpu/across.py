@@ -1,4 +1,4 @@
-"""Reductions whose terms are dealt out to the threads of a block: how many threads have an element, and how many blocks."""
+"""Map reductions to blocks whose threads share the terms of an element: threads an element, and blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Barriers where dependences ask for them: the fewest points at which the threads of a block meet.
+"""Barriers where dependences need them: the fewest points at which the threads of a block meet.
 
 Two branches of a launch conflict where different threads of one block touch a place in memory, one of them to write it, and the
 one comes before the other: in a sequence, or in an earlier iteration of a loop (a buffer that is filled anew is a place, too).

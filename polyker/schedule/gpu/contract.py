@@ -1,4 +1,4 @@
-"""Contractions on a GPU: which tile of the result a block computes, which elements a thread, and which terms are on chip at once.
+"""Tile contractions for a GPU: a block's tile, a thread's elements, and the terms on chip at once.
 
     block.y: block.x:
         with acc for each thread:

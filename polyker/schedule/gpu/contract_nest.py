@@ -1,4 +1,4 @@
-"""The nest of a contraction on a GPU, as polyker.schedule.gpu.contract chose it: see there."""
+"""Build the nest of a contraction that polyker.schedule.gpu.contract tiled."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class _Nest:
         return Member(tuple((s.name, numbers.get(s.name, time)) for s in statements), label, kind, 0, axis)
 
     def steps(self) -> Tree:
-        """Return the loops over the terms' tiles, and the copies and sums of one."""
+        """Return the reduction loops' tiles, and the copies and sums of one."""
         statements = (*(c.copy for c in self.copies), self.parts.update)
         tiles = self.chosen.tiles()
         times = [(i, time) for i, _ in self.chosen.terms if (time := tiles[i].time) is not None]
@@ -160,7 +160,7 @@ class _Nest:
     def elements(self, statement: TypedStatement, terms: list[Member] | None = None) -> Tree:
         """Return the threads over a statement's elements, the loops over `terms` in each, and the elements of one thread.
 
-        The last of the terms' tiles, which may be shorter, stands apart: the loops of the others have no test.
+        The last tile of the reduction, which may be partial, is peeled: the loops of the others have no test.
         """
         threads, points = [], []
         for side, axis in zip(self.sides, "yx", strict=True):

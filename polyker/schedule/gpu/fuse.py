@@ -1,4 +1,4 @@
-"""Statements that one launch runs: each thread runs one after the other on its own elements.
+"""Fuse statements into one launch in which each thread runs them on its own elements.
 
 Nothing that one thread writes is used by another one: along the loops that are dealt out, the distance of every dependence
 between two of the statements is zero. Each keeps the mapping that it would have by itself, so neighbouring threads still take

@@ -1,4 +1,4 @@
-"""Which loops of a statement are the blocks and threads of a GPU: plain data, chosen from extents and strides."""
+"""Map a statement's loops to the blocks and threads of a GPU by extents and strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches in which the threads of a block share a row: reductions across them, and what is computed from their results.
+"""Map statements to launches whose threads share rows: reductions across them, and what uses their results.
 
     block.x i: thread.x(256): with acc: { acc = 0;  for terms of this thread: acc += …;  S = all threads' acc;  store }
 
@@ -264,7 +264,7 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) 
 
 
 def _parts(parts: Accumulated, lane: str, turn: list[Member]) -> list[Filter]:
-    """Return what a thread does of a reduction; `turn`: the loops over its terms along the lane."""
+    """Return what a thread does of a reduction; `turn`: the reduction loops along the lane."""
     loops = [shared((parts.update,), Index(i, i64), i) for i in parts.update.reduced if i != lane]
     terms = Filter((parts.update.name,), band([*loops, *turn], Leaf()))
     return [

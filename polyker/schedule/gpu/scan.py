@@ -1,4 +1,4 @@
-"""Scans across the threads of a block, and over blocks: statements whose elements are the one before combined with a term.
+"""Map scans to the threads of a block, and to blocks.
 
     block.x b:
         with C, shared by the block: what stands before each run of 8 terms

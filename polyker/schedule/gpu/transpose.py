@@ -1,4 +1,4 @@
-"""Statements that read along another index than they write: what a block reads goes through shared memory, transposed there.
+"""Transpose through shared memory what a block reads along another index than it writes.
 
 block.y i.tile: block.x j.tile:
     with a tile of A, shared, its rows padded by an element:
@@ -41,7 +41,7 @@ class Transposed:
 
     def __str__(self) -> str:
         tensors = len(self.reads)
-        return f"{SIDE} {self.read} x {SIDE} {self.write} of {tensors} operand{'s' * (tensors > 1)} turned in shared memory"
+        return f"{SIDE} {self.read} x {SIDE} {self.write} of {tensors} operand{'s' * (tensors > 1)} transposed in shared memory"
 
 
 def choose_transposed(item: Item) -> Transposed | None:

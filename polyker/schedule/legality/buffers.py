@@ -132,7 +132,7 @@ def _check_launches(scop: Scop, tree: Tree) -> None:
 def reuses(scop: Scop, shared: Shared) -> Iterator[Dependence]:
     """Yield what has to be in order for the elements that share a place to follow each other there, the lesser ones first.
 
-    Of two elements, so many apart in a dimension as the buffer has places there, all that uses the lesser one has to come before
+    Of two elements whose distance in a dimension is the buffer's extent there, all that uses the lesser one has to come before
     all that writes the greater one. Those that are farther apart than a place's next element are in it, too: it asks for more
     than is needed, of simpler sets. In a dimension that has a place for each element the two are the same.
     """

@@ -1,4 +1,4 @@
-"""The loop nest of a reduction by cache blocks: operands are packed where the block that uses them begins.
+"""Build the cache-blocked nest of a reduction, with operands packed at the start of their block.
 
     for j.block: for k.block:
         with B packed: { copy of B's block;

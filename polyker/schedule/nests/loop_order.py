@@ -1,4 +1,4 @@
-"""The order of a nest's loops: what stays in cache while what moves, and where a long sum is cut."""
+"""Order a nest's loops for reuse in the caches, and cut long sums."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
 def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> tuple[str, int] | None:
     """Return the iterator and size at which a reduction is cut, None where it is not.
 
-    A long sum of floating-point terms is, so that rounding grows less; one whose terms lie a row of memory apart, so that a few
+    A long floating-point sum is, so that rounding grows less; one whose stride is a row of memory, so that a few
     rows are read from end to end; and one over runs of terms with those of other results between them (`s[j] += A[i,j,k]`),
     so that the operand is read in the order of its memory.
     """

@@ -1,4 +1,4 @@
-"""The loop nest of one statement (or of the statements that a reduction was rewritten to), made from a Plan."""
+"""Build the loop nest of one statement, or of a reduction's statements, from its register tile."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def point_members(
         unrolled += [(plan.vector, v) for v in vectors]
         lanes.append(lane)
     # The values of the operand that the outer loops move are loaded one after another, those of the other one stay in registers.
-    # Where there may be fewer vectors each is asked for once, and not for each row.
+    # Where there may be fewer vectors each is tested once, and not for each row.
     outer = (plan.vector,) if plan.is_cut else plan.passing
     return [*(m for i, m in unrolled if i in outer), *(m for i, m in unrolled if i not in outer), *lanes]
 
@@ -161,7 +161,7 @@ class ReductionLoops:
 def reduction_nest(
     program: TypedProgram, measured: Measured, plan: Plan, parts: Accumulated, order: ReductionLoops
 ) -> Nest:
-    """Return the nest of a reduction: tiles of the result, and inside each the accumulator in registers over all the terms.
+    """Return the nest of a reduction: tiles of the result, and inside each the accumulator in registers over the whole reduction.
 
     for block: for i.tile: for j.tile:
         with acc: { acc = 0;  for k: for i.point: vector j: acc += …;  store }
@@ -240,7 +240,7 @@ class ReductionTiles:
         return Scope(tuple(promotions), Sequence(tuple(children)))
 
     def _terms(self, plan: Plan) -> Tree:
-        """Return the loops over the terms; a vectorised reduced iterator runs by full vectors, then by the rest."""
+        """Return the reduction loops; a vectorised reduced iterator runs by full vectors, then by the rest."""
         if plan.vector is not None and plan.vector in self.reduced:
             return self._vectors_of_terms(plan, plan.vector)
         cut = self.cut
@@ -248,7 +248,7 @@ class ReductionTiles:
         return self._scalar_terms(plan, places) if plan.across is None else self._rows_of_terms(plan, places)
 
     def _scalar_terms(self, plan: Plan, places: Mapping[str, Expr]) -> Tree:
-        """Return the loops over the terms one by one.
+        """Return the reduction loops one by one.
 
         Where the results of a tile have other terms each, as below a diagonal, those that all have run before those that some
         have.
@@ -271,7 +271,7 @@ class ReductionTiles:
         return Sequence(tuple(Filter((name,), band(m, Leaf()), ((name, str(part)),)) for part, m in bands))
 
     def _rows_of_terms(self, plan: Plan, places: Mapping[str, Expr]) -> Tree:
-        """Return the loops over the terms where pieces of an operand's rows along them are transposed in registers."""
+        """Return the reduction loops where pieces of an operand's rows along them are transposed in registers."""
         assert plan.across is not None
         (across, size), update = plan.across, self.parts.update
         here, points = (update,), point_members((update,), plan, self.kept, self.origin)
@@ -287,7 +287,7 @@ class ReductionTiles:
         return band(loops, variants(self.program, here, update.iterators, ((across, size, 0),), columns))
 
     def _vectors_of_terms(self, plan: Plan, vector: str) -> Tree:
-        """Return the loops over the terms where vectors run along them."""
+        """Return the reduction loops where vectors run along them."""
         update, width = self.parts.update, plan.lanes * plan.chunks
         here, points = (update,), point_members((update,), plan, self.kept, self.origin)
         loops = [shared(here, Index(i, i64), i) for i in self.reduced if i != vector]

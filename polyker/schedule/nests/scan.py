@@ -1,4 +1,4 @@
-"""The nest of a statement that depends on itself: a recurrence along some of its iterators, the others being free.
+"""Build the nest of a recurrence along some iterators, the others being parallel.
 
     S[b,t] = S[b,t-1] + X[b,t]      for b.tile: for t: unroll b.point: …
 

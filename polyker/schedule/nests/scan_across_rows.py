@@ -1,9 +1,9 @@
-"""Recurrences along memory, by vectors across the rows.
+"""Vectorise recurrences along the contiguous dimension with one row a lane.
 
     S[b,t] = S[b,t-1] + X[b,t]      for b.tile: for t: vector b.lanes: …
 
-Each step of a row waits for the one before; the rows are free. A vector has an element of each of its rows, which lie apart: the
-code generator takes as many steps as there are lanes, and transposes what is read and written in registers
+A row's steps are carried; the rows are independent. A vector has an element of each of its rows, which is strided: the code
+generator takes as many steps as there are lanes, and transposes what is read and written in registers
 (polyker.codegen.passes.by_columns).
 """
 

@@ -1,4 +1,4 @@
-"""Nests of statements whose results do not fit in the caches: written past them, a whole line at a time."""
+"""Build nests whose results exceed the caches and are written by streaming stores of whole lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule that always exists."""
+"""Build the schedule in the order of the text, which is always legal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full and partial tiles: the parts of an iteration domain whose tiles have one shape each, so that full ones need no test."""
+"""Separate full from partial tiles: parts of an iteration domain whose tiles have one shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 # Pieces of the terms that all results of a tile have, and of the others, together, where sizes are symbolic: of more of them the
 # loops are too dear to find.
 MOST_PIECES = 2
-# Values of an iterator that terms are parted by, at most.
+# Most values of an iterator by which the reduction's iterations are split.
 FEW = 8
 
 

@@ -1,4 +1,4 @@
-"""Nests of statements that read along another iterator than they write: tiles, transposed in registers.
+"""Build nests that transpose tiles in registers, for statements that read and write along other iterators.
 
 `O[j,i] = X[i,j]` is written along i, so i is the vector; X is contiguous along j. A TRANSPOSE loop over some j directly around
 the vector lets the code generator read pieces of X's rows, and turn them into vectors along i in registers. No memory is
@@ -98,7 +98,7 @@ def transposing_tree(
     loops += [tile(i) for i in inner]
     written = measured.write.itemsize
     if outside and inner == (vector,) and sizes[vector] * written < target.caches[0].line:
-        # Tiles lie apart: a few rows of each at a time, so that a line is full before many others are begun.
+        # Tiles share no line: a few rows of each at a time, so that a line is full before many others are begun.
         i = outside[-1]
         rows = shared(here, mod(place(i), ROWS), f"{i}.row")
         loops[len(outside) - 1 :] = [shared(here, floordiv(place(i), ROWS), f"{i}.rows"), *loops[len(outside) :], rows]

@@ -4,11 +4,10 @@
     ->
     for n: for k.tile: for l.tile: prefetch X[n+1, k.tile, l.tile]; prefetch O[n+1, l.tile, k.tile]; O[…] = X[…] transposed
 
-A tile takes one line of each of many rows, and the next tile the lines beside them: no prefetcher follows that, and a core
-keeps fewer lines on their way by its loads and stores than memory delivers. Lines are asked for in the second cache, of which
-more can be on their way, and those that are to be written as if they were read: no other core has them, and the request for
-a line to write goes to the first cache on x86. Lines of a result that is written by streaming stores are not asked for
-(`codegen.llvm.store`).
+A tile takes one line of each of many rows, and the next tile the lines beside them: no hardware prefetcher follows that, and the
+misses in flight of loads and stores are too few for memory's bandwidth. Lines are prefetched into the second cache, which has
+more misses in flight, and those to be written as if they were read: no other core has them, and a prefetch for writing
+(PREFETCHW) goes to the first cache on x86. A result written by streaming stores is not prefetched (`codegen.llvm.store`).
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ from polyker.machine.model import Target
 from polyker.schedule.nests.nest import offset
 from polyker.schedule.nests.transpose import across_sizes, panel_of
 
-# Bytes, read and written, between a request and its use: at least what memory delivers while a line is on its way, and at most
-# this share of the second cache.
+# Least bytes, read and written, between a prefetch and its use: what memory delivers during one miss (experience value); and the
+# part of the second cache that they may fill, as its divisor.
 NEAREST, SHARE = 8192, 4
-# How much longer a loop is than it looks ahead where its last iterations, which ask for what nobody uses, matter little.
+# Least ratio of a loop's trip count to the prefetch distance, so that the useless prefetches of its last iterations matter
+# little.
 MANY = 16.0
 
 

@@ -1,4 +1,4 @@
-"""The nest of a statement that depends on itself along every loop: rows side by side, each a few elements behind the one before.
+"""Build the skewed nest of a recurrence along every loop: a wavefront over rows.
 
     A[i,j] = A[i-1,j+1] + A[i,j-1]      for i.tile: for w = j + 2i: unroll i.point: A[i, w-2i] = …
 

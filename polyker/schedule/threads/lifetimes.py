@@ -1,4 +1,4 @@
-"""Which temporaries are never in use at the same time, so that they may share memory.
+"""Find temporaries with disjoint lifetimes, which may share memory.
 
 In a sequence the children run one after another: a temporary of which all uses lie in earlier children than those of another is
 done when the other begins. Inside a loop that holds only if neither carries values from one iteration to the next: if the scope
@@ -36,7 +36,7 @@ class Uses:
 
 
 def uses_of(program: TypedProgram, tree: Tree) -> list[Uses]:
-    """Return the uses of every tensor, of each scope's buffers apart."""
+    """Return the uses of every tensor, separately for each scope's buffers."""
     touched = {s.name: {s.target, *(r.tensor for r in s.reads())} for s in program.statements()}
     found: dict[tuple[str, int | None], Uses] = {}
     scopes = 0

@@ -1,4 +1,4 @@
-"""Which loops run on several threads: chosen when the nests are, by what the schedule costs on so many.
+"""Choose the loops that run on several threads, by the cost of the busiest thread.
 
 A loop may run in parallel where no dependence goes from one of its iterations to another, but through buffers of scopes inside
 it. Of each nest the loop is taken for which a rough model says the least: the part of the work that the busiest thread does, and
@@ -8,8 +8,8 @@ dependences forwards only, such as the tiles of a skewed stencil, they are run a
 
     for a: for b: S(a, b)        for wave: parallel a: S(a, wave - a)
 
-(or 2 a + b: two dependences apart), and where the outer of two loops carries dependences and the inner none, strips of the inner
-run around both, of all statements in it:
+(or 2 a + b, at a dependence distance of two), and where the outer of two loops carries dependences and the inner none, strips of
+the inner run around both, of all statements in it:
 
     for a: for b: S(a, b)        parallel strip of b: for a: for b in strip: S(a, b)
 
@@ -48,7 +48,7 @@ from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Schedu
 GUESS = 512
 # How much faster a loop further in has to be to be taken.
 MARGIN = 0.95
-# And waves further in: they take apart what a tile keeps in a cache.
+# The same for a wavefront further in: it gives up the reuse that a tile has in a cache.
 WAVE_MARGIN = 0.75
 # How many iterations of an inner loop waves may go on for each of the outer one: 2 where a row needs the next one's old values.
 MOST_SKEW = 2

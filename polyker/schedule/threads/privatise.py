@@ -1,4 +1,4 @@
-"""Long sums on several threads: their blocks' partial sums are kept apart, and added when all are there.
+"""Privatise the partial sums of long reductions: their blocks run on several threads, and are combined afterwards.
 
 Before (S: the sum of a block, C: adding it to the result):
 
@@ -28,7 +28,7 @@ MOST = 16 << 20
 
 @dataclass(frozen=True)
 class Apart:
-    """A tree taken apart: what computes the partial results, what combines them, and the buffers of what goes between."""
+    """A split tree: the one that computes the partial results, the one that combines them, and the buffers between them."""
 
     first: Tree
     last: Tree

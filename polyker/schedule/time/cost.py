@@ -1,4 +1,4 @@
-"""How many time steps, and how much space, make the tiles of a time loop.
+"""Choose the time steps and the extents in space of a time loop's tiles.
 
 Without tiles each step finds what the one before left as far out in the caches as all that a step touches. In a tile of several
 steps only the first finds it there; the others find it as far as the tile reaches. Against that stand what slanted tiles read

@@ -1,4 +1,4 @@
-"""The tree of a time loop that is tiled together with the space that its steps sweep.
+"""Build the tree of a time-tiled loop.
 
     for t.tile: for i.tile: for t: for i: { row of S0;  row of S1, a shift behind }
 

@@ -1,4 +1,4 @@
-"""Shifts and skews under which the steps of a time loop can be tiled together with the space that they sweep.
+"""Find shifts and skews that make a time loop and its space permutable.
 
 The statements of a time loop define tensors of one rank; the element that an instance defines is its place in space. Where the
 statements read those tensors at fixed distances, each dimension n of space gets a *front*

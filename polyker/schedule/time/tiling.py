@@ -1,4 +1,4 @@
-"""Time tiling: whether and how a time loop runs several of its steps in one part of space after another."""
+"""Decide whether and how a time loop is tiled together with space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads of a GPU's block as a tree has them: which of its loops run together, and every branch of a launch.
+"""Describe the branches of a launch, and the threads of its blocks, in a schedule tree.
 
 A launch is what stands below an outermost BLOCK member. Where loops or sequences stand between its blocks and its THREAD
 members, all of its threads walk through those together, each instance is run by the thread that its THREAD members name (0

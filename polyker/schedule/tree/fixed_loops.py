@@ -1,4 +1,4 @@
-"""Loops that run the same whatever the loops around them do: isl is not asked for them.
+"""Build loops with constant bounds without isl's AST builder.
 
     for c in 0:18: for r in 0:14: for v in 0:16: S[14 c + r, v]      isl sees      for c in 0:18: fixed0[c]
 

@@ -1,4 +1,4 @@
-"""Finding the loops that a step names in a schedule tree, and rebuilding the tree around what became of them."""
+"""Find the loops that a step names in a schedule tree, and rebuild the tree around their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swizzled buffers of shared memory: chunks of 16 bytes change places within their row, so that columns lie in all banks.
+"""Swizzle shared-memory buffers: permute the 16-byte chunks of a row, so that columns use all banks.
 
     chunk     0 1 2 3 4 5 6 7
     line 0    a b c d e f g h

@@ -1,4 +1,4 @@
-"""Statements that the threads of a block run as a scan: each thread's instance needs that of the thread before it.
+"""Recognise statements that the threads of a block run as a scan.
 
     C[g+1] = C[g] + P[g]        thread g mod 256: all threads hand on what they have; the first one of the loop reads C[g]
 

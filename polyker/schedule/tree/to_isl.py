@@ -1,4 +1,4 @@
-"""Our schedule trees as isl's: the one form from which code is generated and legality is proven."""
+"""Convert schedule trees to isl's: the one form for code generation and the proof of legality."""
 
 from __future__ import annotations
 
@@ -228,8 +228,8 @@ class _Conversion:
         times = [f"{self.tuples[s]} -> [({here[s].times[-1]})]" for s in found.statements]
         times += [f"{self.tuples[b]} -> [(t{inside.depth})]" for b in (*found.barriers, *found.fixed)]
         band = {"schedule": f"{self.head}[{{ {'; '.join(times)} }}]", "permutable": 1, "coincident": [0], **band}
-        # A loop in a vector loop runs in step, as long as isl takes no iteration out of it that is another in each lane: runs
-        # of a scope inside, and what shares its buffers, are told apart by the loop's time alone.
+        # A loop in a vector loop is uniform across the lanes as long as isl takes no iteration out of it that is another in each
+        # lane: runs of a scope inside, and what shares its buffers, are told apart by the loop's time alone.
         if found.barriers or ((inside.lanes or first.kind is Kind.SERIAL) and len(self.scopes) > before):
             band["options"] = "{ atomic[0] }"
         if first.kind in AT_ONCE:
@@ -273,7 +273,7 @@ class _Conversion:
     def runs_once(self, here: dict[str, Way]) -> bool:
         """Whether several statements come to the last loop, and all at one time.
 
-        isl would make no loop of it but take apart what is in it: of two pieces `A; B` it would run A of both, then B of both.
+        isl would make no loop of it but split its body: of two pieces `A; B` it would run A of both, then B of both.
         """
         if len(here) == 1:
             return False
