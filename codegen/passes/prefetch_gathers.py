@@ -44,7 +44,7 @@ from polyker.cost.memory import gathers_rows_into_first
 from polyker.ir.dtypes import i64
 from polyker.machine.model import PAGE, Target
 
-# Lines on their way: more than a core's loads keep, fewer than its caches hold.
+# Prefetch distance in lines: more misses than a core's loads have in flight, fewer lines than its caches hold (experience value).
 LINES = 96
 # Lines of a long row that are prefetched: the hardware prefetchers bring the others (experience value).
 HEAD = 16

@@ -62,7 +62,8 @@ SUMS, PASSING = 16, 8
 # Places a symbolic stride apart that such terms may read: a core keeps about as many pointers. LLVM goes from one to
 # the next where there are more, loads what all the terms read there, and the values take the sums' registers.
 POINTERS = 10
-# The part of the longest loop's work that a loop has to have, and the trips that one of unknown length is taken to have.
+# Divisor of the longest loop's work that a loop has to reach, and assumed trip count of a loop of unknown length (experience
+# values).
 PART, UNKNOWN = 8, 64
 
 

@@ -50,9 +50,9 @@ from polyker.codegen.passes.own_buffers import Nest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
 
-# Shapes of a cut tile, at most: each has code of its own.
+# Most shapes of a partial tile: each has code of its own (experience value).
 SHAPES = 4
-# What fractions are extended by, at most, so that no coefficient wraps.
+# Greatest factor by which fractions are extended to integers, so that no 64-bit coefficient wraps.
 LARGEST = 1 << 20
 
 

@@ -24,13 +24,16 @@ from polyker.schedule.legality.prove import prove
 from polyker.schedule.threads.parallel import PRIVATE, parallel_schedule
 from polyker.schedule.tree.nodes import Schedule
 
-# isl operations that the search for parallel loops may take, and the blocks of rows with the schedule of their program.
+# Budget of isl operations for the search for parallel loops, and for row blocks with the schedule of their program: about a
+# second.
 QUOTA = 4_000_000
-# The part of one thread's time from which on blocks of rows are looked for: half as much again as two threads would take.
+# Row blocks are tried where the parallel loops take more than this share of one thread's time: 1.5 times what two threads would
+# (experience value).
 MUCH = 0.75
-# How much more of it they may take than strips of loops further in, whose pieces of memory are short.
+# Share of one thread's time by which row blocks may exceed strips of inner loops, whose rows of memory are short (experience
+# value).
 SLACK = 0.1
-# Blocks of rows for each thread.
+# Row blocks for each thread, so that an uneven load evens out (experience value).
 BLOCKS = 2
 
 # A program, its schedule, and their kernel.

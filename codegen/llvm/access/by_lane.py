@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from polyker.codegen.llvm.text import Builder, Reg, suffix
 
-# From so many lanes on, fewer are written out, to those of a mask in one register.
+# Least lanes of a masked narrow vector that is accessed lane by lane, and most: the bits of a mask in one register.
 _LANES, _MOST = 8, 64
 _NARROW = ("i8", "i16")
 

@@ -34,7 +34,7 @@ from polyker.codegen.llvm.operations import logical_not
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const, vector
 
-# A loop of fewer tiles has too many lines that are stored in two parts.
+# Least tiles of a loop: with fewer, lines at the ends that are stored in two parts are too many (experience value).
 _LEAST = 12
 # What permutes a register's elements of so many bytes.
 _ROTATE = {

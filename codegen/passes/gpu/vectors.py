@@ -42,7 +42,7 @@ from polyker.ir.dtypes import i64
 
 Loads: TypeAlias = tuple[Load, ...]
 
-# Bytes of a copy that arrives later, at least.
+# Least bytes of an asynchronous copy (cp.async takes 4, 8 or 16).
 LEAST = 4
 
 

@@ -49,9 +49,9 @@ from polyker.cost.operation_cost import LOOKED_THROUGH
 from polyker.ir.dtypes import DType, bool_, f32
 from polyker.machine.model import Target
 
-# Operations on vectors that the tiles have to do at least for each vector of the inputs: what their choice expects, too.
+# Least vector operations of the tiles for each vector of the inputs; the choice of the tiles assumes the same.
 WORTH = LOOKED_THROUGH
-# Vectors that are looked at together: a multiply-add's result comes after several others could have begun.
+# Independent accumulators of the check, which hide the latency of a multiply-add (4 cycles).
 ABREAST = 4
 # What inputs may be, the weakest demand first; of two that are as weak the one that lets the extremum's identity pass.
 _DEMANDS = {

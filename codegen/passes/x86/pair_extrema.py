@@ -34,7 +34,7 @@ from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import whole_groups
 from polyker.machine.model import Target
 
-# Results that make a tile: of fewer the loop is short, and its latency counts.
+# Least results of a tile: with fewer the latency of the extremum bounds the loop (experience value).
 LEAST = 4
 
 

@@ -19,7 +19,7 @@ from polyker.codegen.ir.walk import expressions, loaded, statements, substitute,
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import operations, whole_groups
 
-# Elements that are taken at once, and the operations that one may have: beyond, the branch is a small part of them.
+# Unroll factor; most operations of one element: with more, the branch is a small part (experience values).
 ELEMENTS, MOST = 4, 16
 
 

@@ -20,7 +20,8 @@ from polyker.poly.scop import domain_text, parameters
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh
 
-# Parts of one subscript, and of one statement, at most; a domain that has a smaller part of all instances is not cut further.
+# Most parts of one subscript, and of one statement (bound the code); least share of all instances of a domain that is split
+# further (experience value).
 MOST, STATEMENTS, SMALL = 3, 9, 1 / 16
 
 
@@ -178,7 +179,7 @@ def _pieces(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple[_
 
 
 def _turns(reach: Set, period: Expr) -> range:
-    """Return which multiples of a period the subscripts may lie at: a few more than `MOST`; of a symbol those next to 0."""
+    """Return the multiples of a period for subscripts: a few more than `MOST`; of a symbol, near 0."""
     if not isinstance(period, Literal):
         return range(-1, 2)
     found, length = ends(reach, 0), int(period.value.real)

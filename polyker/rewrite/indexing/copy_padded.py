@@ -12,8 +12,8 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.indexing.affine_parts import parts_of
 from polyker.rewrite.materialise.pack_operand import apart_from_border, pack_padded
 
-# How often a padded element is read, at least, for a copy of it to pay; where neighbouring results read elements that are not
-# adjacent, each lane of a vector would be tested and loaded by itself.
+# Least reads of a padded element that pay for a copy, in all and (experience values) where neighbouring results read elements
+# that are not adjacent, each lane of a vector would be tested and loaded by itself.
 REUSE, REUSE_APART = 2, 1.5
 
 

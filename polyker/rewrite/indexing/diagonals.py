@@ -18,9 +18,10 @@ from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 
-# Values of an index that a register tile has: along its vectors (four of 16 floats), and of its other one.
+# Extent of a register tile along its vectors (four of 16 floats), and along its other index (experience values).
 VECTORS, ROWS = 64, 14
-# How many times fewer iterations a tile has by diagonals, at least, where results side by side share an operand before.
+# Least ratio of a tile's iterations before to those by diagonals, where neighbouring results shared an operand (experience
+# value).
 GAIN = 1.8
 
 

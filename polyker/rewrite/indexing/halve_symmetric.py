@@ -21,8 +21,8 @@ from polyker.poly.scop import domain_text
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 
-# Rows of results, terms of each, and terms of all, at least, for the half that is saved to be much more than the copy and the
-# tiles that the diagonal cuts, and to be worth their code.
+# Least rows of results, terms of each result, and terms of all, so that half of the work exceeds the copy and the partial tiles
+# at the diagonal (experience values).
 ROWS, TERMS, ALL = 48, 64, 2 << 20
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 

@@ -23,7 +23,7 @@ from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.normalise.argument_order import permuted
 
-# Elements along the dimension that becomes the last, at least; of the whole tensor.
+# Least extent of the dimension that becomes the last; least elements of the whole tensor (experience values).
 ROW, ELEMENTS = 16, 1024
 # Tensors that are copied, at most: a copy of an element takes a third of a nanosecond, a step of a chain one or two.
 MOST = 4

@@ -24,7 +24,7 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.short_sums import unfold_sums
 from polyker.rewrite.sharing.inline_values import inline_values
 
-# Rows, at least, that a vector is to be along.
+# Least extent of the index that becomes the vector's: 16 f32 fill a 512-bit register.
 LONG = 16
 
 

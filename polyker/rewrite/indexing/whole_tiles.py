@@ -26,7 +26,7 @@ from polyker.poly.scop import access_relation, domain_text, parameters, tensor_b
 from polyker.poly.symbolic import expected
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
-# Vectors that are computed for each that holds a result, at most: with tests one costs as much as ten without.
+# Most vectors that are computed for each that is stored: a vector with tests costs as much as ten without.
 MOST = 8
 # Shapes of tiles, at most; and how many more elements than with the shortest rows are computed for the sake of fewer shapes: each
 # has code of its own, and of symbolic sizes that of tiles which an end cuts comes on top.

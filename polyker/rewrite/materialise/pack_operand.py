@@ -19,9 +19,9 @@ from polyker.poly.scop import domain_text, instances_within, parameters, tensor_
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.core.fresh import Fresh
 
-# Rows whose length in bytes is a multiple of this fall into a quarter of the sets of a first cache or fewer; bytes of a line.
+# Row strides in bytes that are multiples of this use a quarter of the sets of a first cache or fewer; bytes of a line.
 SAME_SET, LINE = 1024, 64
-# Rows of so many bytes begin with a line each: vectors along them would lie in two lines.
+# Rows of at least so many bytes are aligned to lines: vectors along them would cross lines (experience value).
 LONG_ROW = 512
 
 

@@ -28,10 +28,10 @@ from polyker.rewrite.reductions.factor import Product, Step, Tree, factored, out
 
 # What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.
 PACKED = 1.08
-# Where the tiles cost no more than so many times the arithmetic, no further order is looked at.
+# An order whose tiles cost at most this multiple of the arithmetic ends the search (experience value).
 GOOD = 1.18
-# Factors of which all orders are tried; orders that the model of the tiles judges; a step's share of the cycles below which it
-# need not be asked.
+# Most factors of which all orders are tried; most orders that the tile model evaluates; least share of a step in the cycles for
+# which it is evaluated (bound the compile time).
 ALL_ORDERS, JUDGED, SMALL = 5, 4, 0.02
 # Factors of which opt_einsum finds the best order: the time grows as their number's power of three.
 BEST_ORDER = 9

@@ -33,7 +33,7 @@ from polyker.rewrite.core.alike import Names, points_as
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.match import match
 
-# Elements of a block where a test insists on blocks.
+# Elements of a block where the caller (a test) forces blocks.
 FEW = 4
 
 

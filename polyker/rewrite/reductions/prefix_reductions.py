@@ -9,7 +9,7 @@ from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes
 
-# Terms for which it is quicker to take them all for each element: the elements are computed side by side.
+# Least terms for a scan: of fewer, separate reductions are faster, which are vectorised over the elements (experience value).
 FEW = 32
 
 

@@ -21,7 +21,8 @@ from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.core.accumulate import COMBINE, starts_fresh
 from polyker.rewrite.core.fresh import identity
 
-# Terms that are written out, at most; of a padded sum that has no other way.
+# Most terms of a sum that is unrolled, and of a padded sum in a time loop, which has no other way (experience values; bound the
+# code).
 MOST_TERMS, MOST_PADDED = 16, 32
 
 

@@ -29,7 +29,7 @@ from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.reductions.split_sum import start_and_fold
 from polyker.rewrite.searches.match_searches import Search
 
-# Vectors of a block, and blocks of a row, at least.
+# Least vectors of a block, and least blocks of a row (experience values).
 LEAST, BLOCKS = 8, 3
 # How often a block's lanes are folded, and more of them beside; cycles to look for a place in a vector of terms, beyond what
 # their extremum takes.

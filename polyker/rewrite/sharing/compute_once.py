@@ -27,8 +27,8 @@ from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.factor import renamed
 
-# How many instances need a value, at least; its operations, where no function is among them; values of one statement that are
-# tried.
+# Least instances that share a value; least operations of a value without functions; most values of one statement that are tried
+# (experience values).
 NEEDED, MANY, TRIED = 2, 4, 3
 
 

@@ -25,7 +25,7 @@ from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.time.step_blocks import BlockLoop, blocks_of, in_block, least_in_block, of_block, steps_in
 
-# The part of a sum's instances that has to be early.
+# Least share of a sum's instances that can be hoisted (experience value).
 PART = 0.5
 
 

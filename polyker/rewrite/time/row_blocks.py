@@ -21,7 +21,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
 
-# Rows of a block for each that is computed twice.
+# Least rows of a block for each redundant (halo) row (experience value).
 WORTH = 8
 
 

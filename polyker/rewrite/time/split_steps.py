@@ -27,7 +27,7 @@ from polyker.poly.least import fixed_value
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 
-# Most iterators by which a domain is split: each makes three parts of one.
+# Most iterators by which a domain is split: each makes three parts of one (bounds the code).
 MOST = 2
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from polyker.ir.typed import TypedProgram
 from polyker.schedule.fusion.items import Item, follows, walks_with
 
-# Items after the first that are looked at for a group: what is further away has left the caches, and the search stays short.
+# Most statements after the first that may join its group: farther ones find nothing in the caches (experience value; bounds the
+# search).
 REACH = 32
-# How many times as long as the wait for what it reads a statement's loop has to be.
+# Least ratio of a loop's extent to the shift by which a statement waits for what it reads (experience value).
 SHORT = 4
 
 

@@ -123,7 +123,8 @@ class Lag:
         return Lag(max(self.most, other.most), self.exact and other.exact and self.most == other.most)
 
 
-# Iterations of a common loop that a statement may run later than one that it reads from: their values wait in a buffer.
+# Most iterations of a common loop by which a statement may lag behind one that it reads: their values wait in a buffer
+# (experience value).
 MOST_LAG = 64
 
 

@@ -10,7 +10,7 @@ from polyker.schedule.fusion.cost import fusion_of
 from polyker.schedule.fusion.groups import REACH, Group
 from polyker.schedule.fusion.items import Item
 
-# Reasons that a schedule tells: each asks the model again.
+# Most refused fusions that a schedule explains: each evaluates the cost model again.
 REASONS = 8
 
 

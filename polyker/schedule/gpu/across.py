@@ -9,11 +9,12 @@ from polyker.cost.measure import Measured
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import Gpu
 
-# Threads of a block that combine into one element: where several blocks share its terms, and where one has them all.
+# Threads of a block that reduce one element: where several blocks share its terms, and where one block has them all (1024: a
+# block's most threads).
 FEW, MANY = 256, 1024
-# Terms of an element for which one block is quick enough, so that what follows can be in the same launch.
+# Most terms of an element that one block reduces, so that what follows can be in the same launch (experience value).
 LONG = 1 << 14
-# Terms of a thread, at least, for it to pay that others wait for it.
+# Least terms of a thread, to pay for the synchronisation (experience value).
 TERMS = 8
 
 

@@ -29,7 +29,8 @@ from polyker.schedule.tree.block_threads import Branch, Launch, Loop, Point, bet
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Schedule, Scope, Sequence, Tree
 from polyker.schedule.tree.thread_folds import is_fold
 
-# A barrier in a loop costs as much as so many outside it. Points of which every choice is tried.
+# Weight of a barrier in a loop, relative to one outside (experience value). Most points of which all subsets are tried (bounds
+# the compile time).
 PER_LOOP, TRIED = 64, 14
 
 

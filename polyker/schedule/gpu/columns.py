@@ -27,7 +27,7 @@ from polyker.schedule.gpu.map import AXES
 from polyker.schedule.nests.nest import Nest, ReductionTiles
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Member, Promotion, Scope, Sequence, Tree
 
-# Threads along y at most: each has a partial result of every element of the block.
+# Most threads along y: each has a partial result of every element of the block (experience value).
 HEIGHT = 16
 
 

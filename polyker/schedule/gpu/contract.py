@@ -32,7 +32,8 @@ from polyker.schedule.nests.nest import offset
 # Threads along x and y, and elements of each along them that are tried, of 32 bits; of wider ones there are fewer.
 SIDE = 16
 ELEMENTS = (8, 4, 2)
-# Terms that are on chip at once, about; and blocks that shared memory has room for: registers have it for as many.
+# Terms on chip at once, about (experience value); blocks of a multiprocessor for which shared memory has to suffice, as registers
+# do.
 DEPTH = 16
 RESIDENT = 2
 # Parts of a multiprocessor that issue instructions, steps on chip at most.
@@ -43,9 +44,10 @@ OTHERS, REGISTERS = 40, 128
 PAYS = 0.7
 # Numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
 RUNS, EACH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
-# Least extents of a row, a column and the terms for which tiles are on chip.
+# Least extents of a row or column, and of the reduction, for which tiles are on chip (experience values).
 LEAST, LEAST_TERMS = 16, 8
-# Where blocks are so many times fewer than multiprocessors, and each would have more terms than this, threads share the terms.
+# Where there are this many times fewer blocks than multiprocessors, each with more terms than this, threads share the terms
+# (experience values).
 FEW, MANY = 4, 1024
 # Values that an index of unknown extent is taken to have: at least, and for each that other schedules take it to have.
 UNKNOWN, MORE = 64, 4

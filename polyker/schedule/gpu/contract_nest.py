@@ -25,9 +25,9 @@ from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promot
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
 # next row begins where 16 bytes may be read at once.
 PAD = 4
-# Bytes of a copy that arrives later, at least.
+# Least bytes of an asynchronous copy (cp.async takes 4, 8 or 16).
 LEAST = 4
-# Copies of one thread up to which they stand one after another.
+# Most copies of one thread that are unrolled (experience value).
 UNROLLED = 16
 
 

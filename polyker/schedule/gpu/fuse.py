@@ -27,7 +27,7 @@ from polyker.schedule.nests.nest import band, offset
 from polyker.schedule.tree.nodes import Filter, Kind, Member, Promotion, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
-# Elements of a temporary that a thread holds in registers at most.
+# Most elements of a temporary that a thread holds in registers (experience value; a thread has 255 registers).
 REGISTERS = 32
 
 

@@ -13,17 +13,17 @@ from polyker.machine.model import Gpu
 
 AXES = ("x", "y", "z")
 
-# Threads of a block that works on its own elements alone, and how they lie where two iterators are dealt out.
+# Threads of a block without communication, and their rows where two iterators are mapped (experience values).
 THREADS = 256
 ROWS = 8
 
-# Elements of a result that one thread computes at most, along y: what they have in common it reads once.
+# Most elements of a result that one thread computes along y, with common reads once (experience value).
 ELEMENTS = 8
 
-# Bytes that a thread reads or writes at once.
+# Bytes of the widest access of a thread (CUDA C++ Programming Guide: 16).
 WIDEST = 16
 
-# Partial sums of a thread: they do not wait for each other, and err less.
+# Independent partial sums of a thread: they hide latency, and round less (experience value).
 PARTIAL = 8
 
 

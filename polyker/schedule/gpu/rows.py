@@ -29,7 +29,7 @@ from polyker.schedule.nests.nest import band, offset, shared
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Tree, statements_of
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
-# Bytes of shared memory that are left to results and to what threads combine.
+# Bytes of shared memory reserved for results and for block reductions.
 RESULTS = 1 << 10
 
 # Rows of a block whose threads are one warp a row.

@@ -21,10 +21,11 @@ from polyker.schedule.gpu.map import AXES
 from polyker.schedule.nests.nest import Nest, offset
 from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
 
-# The side of a tile, a warp's elements; the threads along its other side; and bytes of shared memory for all tiles of a block.
+# Side of a tile, in elements: a warp's threads. Threads along its other side. Budget of shared memory for all tiles of a block,
+# in bytes: below the 48 KiB that a kernel has without opting in (CUDA C++ Programming Guide).
 SIDE, HEIGHT = 32, 8
 ROOM = 40 << 10
-# Least extents of the two indices: below, what a line of memory has is used by the threads of a warp anyhow.
+# Least extents of the two indices: below, a warp uses whole lines anyhow (experience value).
 LEAST = 16
 
 
@@ -41,7 +42,8 @@ class Transposed:
 
     def __str__(self) -> str:
         tensors = len(self.reads)
-        return f"{SIDE} {self.read} x {SIDE} {self.write} of {tensors} operand{'s' * (tensors > 1)} transposed in shared memory"
+        operands = f"{tensors} operand{'s' * (tensors > 1)}"
+        return f"{SIDE} {self.read} x {SIDE} {self.write} of {operands} transposed in shared memory"
 
 
 def choose_transposed(item: Item) -> Transposed | None:

@@ -39,7 +39,7 @@ WARPS = register(
     "cut the iterator of the reduction by a multiple of 32, and map nothing else to thread.y and thread.z unless it is 32",
 )
 
-# Threads of a block, and of them along z (CUDA C++ Programming Guide, compute capabilities).
+# Most threads of a block, and along z (CUDA C++ Programming Guide, compute capabilities).
 MOST, DEPTH = 1024, 64
 
 

@@ -12,16 +12,17 @@ from polyker.cost.plan import Plan
 from polyker.machine.model import PAGE, Target
 from polyker.poly.isl import read_set
 
-# Terms that one accumulator sums before it is added to the others: longer sums are summed by blocks, so that rounding
-# grows with the number of blocks and not with the number of terms.
+# Terms that one accumulator sums before it is added to the others (experience value): longer sums are blocked, so that the
+# rounding error grows with the number of blocks and not with the number of terms.
 BLOCK_TERMS = 4096
-# Rows that are reduced together where the terms lie a row apart: few enough to be read as streams, enough that the results, which
-# are read and written once for each block, cost little.
+# Rows that are reduced together where the reduction strides over rows (experience value): few enough for the hardware
+# prefetchers' streams, enough to amortise reading and writing the results once a block.
 BLOCK_ROWS = 8
-# The same where the last cache holds the operand and the first one the results: there fewer streams come faster. From memory one
-# does on some processors, where the results are so small beside the first cache that what passes leaves them there.
+# The same where the last cache holds the operand and the first one the results. From memory a single row is fastest on some
+# processors, where the results take at most this share of the first cache, so that the stream does not evict them (experience
+# values).
 NEAR_ROWS, SMALL_RESULT = 4, 3 / 8
-# Bytes of a run of terms from which adding its sum to the result costs little beside reading it from the caches.
+# Least bytes of a contiguous run of terms, so that adding its sum to the result is cheap beside reading it (experience value).
 LEAST_RUN = 256
 
 

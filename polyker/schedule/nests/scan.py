@@ -34,7 +34,8 @@ from polyker.schedule.nests.tiles import Part
 from polyker.schedule.tree.nodes import Kind, Leaf, Tree
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
 
-# Chains side by side: enough for the latency of what one step computes, and few enough for the prefetchers' streams.
+# Independent recurrences side by side (experience value): enough to hide a step's latency, few enough for the prefetchers'
+# streams.
 CHAINS = 6
 # Cycles of each vector of a scan besides.
 SCANNED = 4.0

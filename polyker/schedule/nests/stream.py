@@ -15,14 +15,14 @@ from polyker.poly.isl import read_set
 from polyker.schedule.nests.nest import Nest, band, offset, shared, tile_member
 from polyker.schedule.tree.nodes import Kind, Leaf
 
-# A row of the result that is worth its own search for the first aligned element, and two partial vectors, in bytes.
+# Least bytes of a row of the result that pay for finding its first aligned element, and two partial vectors (experience value).
 SHORTEST = 1280
-# Bytes of neighbouring rows that are written before the next ones elsewhere.
+# Bytes of neighbouring rows that are written before the next ones elsewhere (experience value).
 RUN = 2048
 # The same as SHORTEST, of a row of whole lines, if the result begins with one.
 WHOLE = 256
-# The same where all that is touched is at most so much more than the result: then lines that are fetched to be overwritten cost
-# little, and parts of lines as much.
+# The same where the memory traffic is at most this multiple of the result's bytes: there read-for-ownership costs little, and
+# partial lines as much (experience values).
 SHORTEST_ALONE, ALONE = 8192, 1.25
 
 

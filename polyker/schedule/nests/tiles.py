@@ -12,8 +12,8 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
-# Pieces of the terms that all results of a tile have, and of the others, together, where sizes are symbolic: of more of them the
-# loops are too dear to find.
+# Most disjoint isl sets, with symbolic sizes, of the terms that all results of a tile share and of the others: more take isl
+# seconds.
 MOST_PIECES = 2
 # Most values of an iterator by which the reduction's iterations are split.
 FEW = 8

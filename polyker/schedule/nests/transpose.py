@@ -22,9 +22,10 @@ from polyker.schedule.nests.nest import band, offset, shared, variants
 from polyker.schedule.nests.tiles import Part
 from polyker.schedule.tree.nodes import Kind, Leaf, Member, Tree
 
-# Bytes of a row that are read at once, and pieces that one tile's code reads: what LLVM compiles in a few milliseconds.
+# Bytes of a row that one load reads: an SSE register, in which every core shuffles in one cycle. Most loads of one tile's code:
+# what LLVM compiles in a few milliseconds.
 PIECE, MOST_PIECES = 16, 64
-# Rows that a copy reads side by side where it writes less than a line of each.
+# Rows that a copy reads side by side where it writes less than a line of each (experience value).
 ROWS = 8
 
 

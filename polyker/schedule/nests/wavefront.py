@@ -27,7 +27,7 @@ from polyker.schedule.nests.nest import Nest, band, offset, shared
 from polyker.schedule.nests.scan import CHAINS
 from polyker.schedule.tree.nodes import Filter, Kind, Leaf, Sequence
 
-# How far a row may run behind the one before: what lies between is computed by the serial loops at both ends.
+# Most elements that a row may run behind the previous one: the skewed ends are computed by serial loops (experience value).
 MOST_SKEW = 8
 
 

@@ -13,10 +13,8 @@ the inner run around both, of all statements in it:
 
     for a: for b: S(a, b)        parallel strip of b: for a: for b in strip: S(a, b)
 
-The results of a long sum's blocks are combined when all are there (polyker.schedule.threads.privatise). No instance is computed
-otherwise than on one thread, and so no bit of a result changes.
-
-The pass only proposes. The proof is polyker.schedule.legality.prove's, of the finished tree.
+The results of a long sum's blocks are combined when all are there (polyker.schedule.threads.privatise). No bit of a result
+changes. The pass only proposes: polyker.schedule.legality.prove proves the finished tree.
 """
 
 from __future__ import annotations
@@ -52,19 +50,16 @@ MARGIN = 0.95
 WAVE_MARGIN = 0.75
 # How many iterations of an inner loop waves may go on for each of the outer one: 2 where a row needs the next one's old values.
 MOST_SKEW = 2
-# Iterations of two loops that are looked at to tell how many a wave has.
-MOST_WAVES = 256
-# Strips for each thread where a loop is shared out around one that is not, the best first: some may be faster than others.
+MOST_WAVES = 256  # iterations of two loops that are enumerated to count a wave's, at most
+# Strips for each thread where a parallel loop is put around a serial one, preferred first: cores differ in speed (experience).
 STRIPS = (2, 3, 4)
-# Bytes of a tensor that comes from memory, and of each of its rows that a strip takes, at least.
+# Least bytes of a tensor that counts as read from memory, and of each of its rows that a strip takes (experience values).
 UNCACHED, PIECE = 32 << 20, 8192
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
 PARTIAL = 5.0
-# The part of a loop at each of its ends that does not count where it tells whether iterations are as long as each other.
-EDGE = 0.05
-# Bytes that the threads' own buffers may take together.
-PRIVATE = 256 << 20
+EDGE = 0.05  # share of a loop at either end that the test for equally long iterations ignores
+PRIVATE = 256 << 20  # budget of bytes of all threads' private buffers (experience value)
 
 
 @dataclass(frozen=True)
@@ -232,7 +227,8 @@ class _Search:
             fits = self._private(inside) * self.threads <= self.most
             # Loops of several children: a strip has to hold what one leaves for another in a buffer further in, too.
             around = replace(here, entered=self.promoted) if of_several else here
-            if fits and cost < (serial if found is None else MARGIN * found.cost) and self._passed(strip, around)[0]:
+            least = serial if found is None else MARGIN * found.cost
+            if fits and cost < least and self._passed(strip, around)[0]:
                 found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
         return found
 

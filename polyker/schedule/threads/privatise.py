@@ -22,7 +22,7 @@ from polyker.ir.expr import Expr
 from polyker.ir.typed import TypedProgram
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Promotion, Scope, Sequence, Tree
 
-# Bytes of all partial sums of a result.
+# Budget of bytes of all partial sums of a result (experience value).
 MOST = 16 << 20
 
 

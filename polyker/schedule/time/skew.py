@@ -25,7 +25,7 @@ from polyker.ir.typed import TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 
-# Skews and shifts beyond this would make tiles of nothing but their slanted ends.
+# Greatest skew or shift: beyond it tiles would consist of their slanted ends (experience value).
 MOST = 16
 
 Interval = tuple[int, int]
