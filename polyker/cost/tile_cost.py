@@ -26,7 +26,7 @@ from polyker.machine.model import PAGE, Target
 
 # How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
 SECOND_CACHE, KEPT = 1.3, 0.75
-# How many times as long a copy takes of what vectors along the terms read once, from memory.
+# How many times as long a copy takes of what vectors along the reduction read once, from memory.
 FROM_MEMORY = 3.0
 # Bytes of a piece of a row that is transposed while it is used.
 PIECE = 16

@@ -43,7 +43,7 @@ class Panel:
         return 0.0 if kept else lines * PART_ROWS
 
     def _has_set_conflicts(self, others: tuple[tuple[str, int], ...], measured: Measured, target: Target) -> bool:
-        """Whether the lines that a tile reads over all the terms fall into few sets of the first cache.
+        """Whether the lines that a tile reads over the reduction fall into few sets of the first cache.
 
         Of vectors that lie one in a term, side by side, that is seen where it is decided what is packed.
         """
@@ -64,7 +64,7 @@ class TileRead:
     moves: bool  # with the vector
     near: float
     copying: float | None
-    panel: int  # bytes that one vector's place reads over all the terms
+    panel: int  # bytes that one vector's place reads over the reduction
     again: Panel | None  # that tiles read again where it lies
     conflicts: bool  # comes later by many rows at once
     apart: bool  # each element once, from beyond the first cache

@@ -37,7 +37,7 @@ def print_range(extent: Range) -> str:
 
 def print_conditions(conditions: tuple[Expr, ...]) -> str:
     """Return ` where` with the conditions, nothing where there are none."""
-    # `and` between conditions would take apart what `or` and `not` hold together.
+    # `and` between conditions would split what `or` and `not` hold together.
     # A bare name in a condition is an index or a size: 0-d tensors have their brackets.
     return " where " + " and ".join(_at(c, _NOT, True) for c in conditions) if conditions else ""
 

@@ -54,7 +54,7 @@ class Prefetch:
     The first four are rates in any unit, of one pattern each: by the core's own prefetchers, with requests into the first cache,
     with requests into the second one; empty where nothing was measured. `sums`: a sum along memory. `next_rows`: rows that are
     read, computed on and written. `tiles`: rows of register tiles. `gathered_rows`: rows of several lines at places that a table
-    says. `second_fills_first`: a request for a line in the second cache brings it into the first one, too.
+    says. `second_fills_first`: a prefetch of a line into the second cache brings it into the first one, too.
     """
 
     sums: tuple[float, ...] = ()

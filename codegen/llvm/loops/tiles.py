@@ -171,7 +171,7 @@ def _goes_along(code: Statements, tiles: _Tiles, around: For, loop: For) -> bool
 
 
 def _tile_past(code: Statements, tiles: _Tiles, loop: For) -> None:
-    """Emit a tile whose rows join those of the tile before and pass the caches."""
+    """Emit a tile whose rows join those of the tile before, by streaming stores."""
     e, b = code.e, code.b
     found = e.rows_past = []
     code.past(lambda: transpose_loop(code, loop))

@@ -27,7 +27,7 @@ from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
 # Instructions of a vector of products that are widened, multiplied and added one by one; cycles to read an element of the terms
 # once more where its sums are taken off a result.
 WIDENED, READ = 3.0, 0.1
-# How much longer sums take whose vectors run along the terms; cycles to add what no whole group has to a result.
+# How much longer sums take whose vectors run along the reduction; cycles to add what no whole group has to a result.
 ALONG, REST = 1.3, 1.0
 
 
