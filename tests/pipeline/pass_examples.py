@@ -237,7 +237,7 @@ EXAMPLES: dict[str, Example] = {
     "kernel.several_terms": example("C[i,j] += A[i,k] * B[k,j]", A="f32[4,8]", B="f32[8,32]"),
     "kernel.unroll_tiles": example("C[i,j] += A[i,k] * B[k,j]", A="f32[4,8]", B="f32[8,32]"),
     "kernel.several_checks": example("O[i] = T[idx[i]] * U[idx[i]]", T="f64[40]", U="f64[40]", idx="i64[90]"),
-    "kernel.balance_ports": example("C[i,j] max= A[i,k] + B[k,j]", A="f32[4,8]", B="f32[8,32]", machine={"adds_apart": True}),
+    "kernel.balance_ports": example("C[i,j] max= A[i,k] + B[k,j]", A="f32[4,8]", B="f32[8,32]", machine={"add_pipes": 2}),
     "kernel.mask_terms": example("m[i] max= where(C[j,i] > 0, X[j,i], -2147483648)", C="i32[9,32]", X="i32[9,32]"),
     "gpu.unroll": example(PRODUCT, A="f32[64,64]", B="f32[64,64]"),
     "gpu.scalar_replacement": example(

@@ -14,8 +14,8 @@ from polyker.ir.dtypes import bool_
 
 
 def whole_lines(code: Statements, loop: For) -> Reg | None:
-    """Return whether what a TRANSPOSE loop stores begins at a line, so that streaming stores may take all its vectors; None where not
-    all are whole lines of an argument then, or the arguments fit in the caches.
+    """Return whether what a TRANSPOSE loop stores begins at a line, so that streaming stores may take all its vectors; None where
+    not all are whole lines of an argument then, or the arguments fit in the caches.
 
     Where shapes depend on sizes of the call these are asked when it runs.
     """

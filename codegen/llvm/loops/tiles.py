@@ -139,8 +139,8 @@ def _tiles_of(code: Statements, loop: For) -> _Tiles | None:
 
 
 def _joined_lines(code: Statements, tiles: _Tiles, around: For, loop: For) -> Reg | None:
-    """Return whether the rows of a tile are to join those of the tile before and pass the caches; None where the arguments fit in
-    these, and where its rows are no lines or the loop around does not go along them.
+    """Return whether the rows of a tile are to join those of the tile before, by streaming stores; None where the arguments
+    fit in the caches, and where its rows are no lines or the loop around does not go along them.
 
     Where shapes depend on sizes of the call these are asked when it runs.
     """
