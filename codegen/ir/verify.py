@@ -43,7 +43,7 @@ from polyker.codegen.ir.kernel import (
     Wide,
 )
 from polyker.codegen.ir.polynomial import as_constant, is_dense, is_multiple, offset_of, polynomial
-from polyker.codegen.ir.walk import blocks_of, expressions, is_zero, on_gpu, subexpressions
+from polyker.codegen.ir.walk import blocks_of, expressions, is_zero, on_gpu, statements, subexpressions
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
@@ -52,6 +52,7 @@ from polyker.schedule.tree.swizzle import why_not_swizzled
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _AXES = ("x", "y", "z")
+_OF_LAUNCHES = (LoopKind.BLOCK, LoopKind.THREAD)
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS, *FORMS})
 # What typing writes by other operations, of all types or of complex numbers.
@@ -113,6 +114,8 @@ def verify(kernel: Kernel) -> None:
         scope = _Scope(scope.names, {**scope.buffers, buffer.name: buffer})
     if on_gpu(kernel):
         scope = replace(scope, launched=(True,) * 6)
+    elif any(isinstance(s, For) and s.kind in _OF_LAUNCHES for s in statements(kernel.body)):
+        scope = replace(scope, launched=(False,) * 6)  # the pass `launches` has not given its loops their axes yet
     _block(kernel.body, scope)
 
 
@@ -158,6 +161,10 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
     match stmt:
         case Store(buffer=name, indices=indices, value=value):
             _typed(value, _stored(name, indices, scope, stmt).dtype, scope, stmt)
+        case Combine(buffer=name, indices=indices, value=value):
+            _stored(name, indices, scope, stmt)
+            _expr(value, scope)
+            _check(scope.launched is not None, "a Combine outside a Launch", stmt)
         case VectorStore() | Copy():
             _wide(stmt, scope)
         case Prefetch(buffer=name, indices=indices):
@@ -269,9 +276,12 @@ def _loop(loop: For, scope: _Scope) -> None:
     _index(loop.hi, scope, header)
     _check(isinstance(loop.step, int) and loop.step > 0, "the step is a positive constant", header)
     _check(loop.trip is None or loop.trip >= 0, "the trip count is not negative", header)
-    if loop.kind in (LoopKind.BLOCK, LoopKind.THREAD):
+    if loop.kind in _OF_LAUNCHES:
+        waits = scope.launched == (False,) * 6 and not loop.axis
         _check(
-            loop.axis in _AXES and scope.launched is not None, "a BLOCK or THREAD loop has an axis, in a Launch", header
+            waits or (loop.axis in _AXES and scope.launched is not None),
+            "a BLOCK or THREAD loop has an axis, in a Launch",
+            header,
         )
     elif loop.kind is not LoopKind.SERIAL:
         _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)

@@ -52,3 +52,9 @@ def test_what_passes_made_is_dumped_and_verified_after_each(tmp_path):
     names = [p.name.partition("-")[2] for p in sorted(folder.iterdir())]
     assert "extract_reductions.txt" in names or "start_reductions.txt" in names
     assert "auto_schedule.txt" in names
+
+
+@pytest.mark.parametrize("types", ["X=pk.f32[100,1000]", "X=pk.f32['n',1000]"])
+def test_what_passes_for_gpus_make_is_verified_after_each(types):
+    code = f"import polyker as pk; pk.op({SOFTMAX!r}).compile({types}, target='cuda:sm_90a')"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "POLYKER_VERIFY": "1"}, check=True)
