@@ -21,13 +21,13 @@ SPILL = 4.0
 FOLD = 0.8
 
 # An iteration of a loop; the loop over one row of a statement in a loop that several share; the nest of a statement by itself.
-ITERATION, ROW, NEST = 1.0, 8.0, 100.0
+ITERATION, ROW, NEST = 1.0, 6.0, 100.0
 # A region of threads, half of it for what one core wrote and another reads, in operations of polyker.codegen.ir.work: a core does
 # some 20 in a nanosecond.
 REGION = 20_000
 
 # An element that is copied to another layout: along the vector; in parts of rows; transposed in registers; one by one.
-COPY, COPY_ROW, COPY_TRANSPOSED, COPY_ALONE = 0.15, 0.3, 0.6, 4.0
+COPY, COPY_ROW, COPY_TRANSPOSED, COPY_ALONE = 0.15, 0.3, 0.8, 4.0
 # An element that is computed, converted or padded, and written to a temporary.
 WRITE = 0.6
 # An element that is transposed in registers while it is used: of whole vectors; of pieces of rows, and reading one such piece.
@@ -38,7 +38,7 @@ TRANSPOSE, TRANSPOSE_PIECE, READ_PIECE = 0.35, 0.1, 0.45
 GPU_ITERATION, GPU_READ, GPU_COPY, GPU_LATENCY, GPU_STALL, GPU_LAUNCH = 2.0, 2.0, 0.15, 800, 30, 6000
 
 # The share of the cycles that another way has to save, because the model errs; and between ways of one kind, where it errs alike.
-GAIN, GAIN_OF_KIND = 0.1, 0.02
+GAIN, GAIN_OF_KIND = 0.1, 0.01
 
 
 def folded(lanes: int) -> float:
