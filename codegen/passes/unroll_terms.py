@@ -51,6 +51,7 @@ from polyker.codegen.ir.walk import (
 )
 from polyker.codegen.passes.by_columns import lanes_across
 from polyker.codegen.passes.simplify import trip_count
+from polyker.ir.expr import TRANSCENDENTAL
 from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
 
@@ -220,7 +221,7 @@ def _tile(block: Block) -> tuple[int, int]:
 
 def operations(value: KExpr) -> int:
     """Return the vector operations of a value."""
-    return sum(cost_of(e.op).usual for e in values_of(value) if isinstance(e, Op))
+    return sum(cost_of(e.op).usual if e.op in TRANSCENDENTAL else 1 for e in values_of(value) if isinstance(e, Op))
 
 
 @dataclass(frozen=True, slots=True)

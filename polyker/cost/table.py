@@ -27,7 +27,7 @@ ITERATION, ROW, NEST = 1.0, 6.0, 100.0
 REGION = 20_000
 
 # An element that is copied to another layout: along the vector; in parts of rows; transposed in registers; one by one.
-COPY, COPY_ROW, COPY_TRANSPOSED, COPY_ALONE = 0.15, 0.3, 0.8, 4.0
+COPY, COPY_ROW, COPY_TRANSPOSED, COPY_ALONE = 0.15, 0.3, 0.7, 4.0
 # An element that is computed, converted or padded, and written to a temporary.
 WRITE = 0.6
 # An element that is transposed in registers while it is used: of whole vectors; of pieces of rows, and reading one such piece.

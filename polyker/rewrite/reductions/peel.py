@@ -77,8 +77,8 @@ def peeled(
     write = measured.write
     results = measured.footprint(write)
     measures = [tiles.measure(s) for s in (whole, rest)]
-    # What is left of the cycles that the two may take to pay.
-    left = (1 - GAIN_OF_KIND) * plan.cost * measured.points
+    # What is left of the cycles that the two may take to pay; the model errs on each.
+    left = (1 - 3 * GAIN_OF_KIND) * plan.cost * measured.points
     if results * write.itemsize > target.cache(2).size:
         left -= 2 * target.memory.random_line * results * count / extent
     once = plan.vector == vector and plan.chunks * plan.lanes >= extent
