@@ -65,6 +65,37 @@ def test_what_other_steps_wrote_is_no_recurrence() -> None:
     assert not notes(row, X="f64[60,60]")
 
 
+def test_an_elimination_is_transposed_in_no_step() -> None:
+    """The column that rows are divided by is one of other steps: its rows' elements need none of each other."""
+    text = """f(X: f64[N,N]) -> X:
+    for t in 0:4:
+        X[j,i] = X[j,i] / (1 + X[j,t])  for j in 4:N, i in 4:N
+        X[j,i] = X[j,i] - X[t,i] * X[j,t] / 64  for j in 4:N, i in 4:N"""
+    assert not notes(text, X="f64[60,60]")
+    X = np.random.default_rng(0).random((60, 60))
+    want = X.copy()
+    for t in range(4):
+        want[4:, 4:] /= 1 + want[4:, t : t + 1]
+        want[4:, 4:] -= np.outer(want[4:, t], want[t, 4:]) / 64
+    np.testing.assert_allclose(pk.op(text)(X), want, rtol=1e-12)
+
+
+def test_a_recurrence_along_memory_is_transposed_in_each_step_whatever_it_reads_of_other_steps() -> None:
+    text = """f(X: f64[N,N]) -> X:
+    for t in 0:4:
+        X[j,i] = X[j,i] - X[j,i-1] * X[j,t] / 64  for i in 4:N, j in 0:N
+        X[j,i] = X[j,i] + X[j-1,i] / 2  for i in 4:N, j in 1:N"""
+    assert len(notes(text, X="f64[60,60]")) == 1
+    X = np.random.default_rng(0).random((60, 60))
+    want = X.copy()
+    for t in range(4):
+        for i in range(4, 60):
+            want[:, i] -= want[:, i - 1] * want[:, t] / 64
+        for j in range(1, 60):
+            want[j, 4:] += want[j - 1, 4:] / 2
+    np.testing.assert_allclose(pk.op(text)(X), want, rtol=1e-12)
+
+
 def test_scratch_bytes_bound_the_turned_tensors() -> None:
     X = np.random.default_rng(0).random((60, 90))
     op = pk.op(PATHS, W=90, H=60)
