@@ -100,7 +100,7 @@ def compile_typed(
     else:
         with isl_job("schedule", GIVEN_QUOTA):
             program, schedule, lowered = proven_kernel(Ordered(*given), run)
-    check(program, "the last rewrite")
+    check(program, "the last rewrite", typed)
     check(lowered.kernel, "lower")
     kernel = replace(run.passes(kernels.CPU, lowered.kernel), fastmath=options.fastmath)
     machine = run.passes(kernels.MACHINE, kernel)
@@ -139,7 +139,7 @@ def _compile_gpu(
             program, schedule = given
             ordered = Ordered(program, replace(schedule, tree=lanes_unrolled(schedule.tree)))
             program, schedule, lowered = proven_kernel(ordered, run)
-    check(program, "the last rewrite")
+    check(program, "the last rewrite", typed)
     kernel = replace(run.passes(kernels.GPU, lowered.kernel), fastmath=options.fastmath)
     check(kernel, "the last pass over the kernel")
     check_meetings(kernel)

@@ -63,7 +63,7 @@ class Run:
         if self.watch is not None:
             self.watch(step, found)
         if self.everywhere and changed:
-            check(found, one.name)
+            check(found, one.name, unit)
         return found
 
     @contextmanager
@@ -89,14 +89,14 @@ class Run:
             self.alternative = before
 
 
-def check(unit: Any, name: str) -> None:
-    """Verify what a pass made by the rules of its level; raises InternalError, which names the pass."""
+def check(unit: Any, name: str, source: Any = None) -> None:
+    """Verify what a pass made, of `source` if that is known, by the rules of its level; raises InternalError with its name."""
     try:
         match unit:
             case TypedProgram():
-                verify_program(unit)
+                verify_program(unit, source)
             case Ordered(program=program):
-                verify_program(program)
+                verify_program(program, None if source is None else source.program)
             case Kernel():
                 verify(unit)
             case _:

@@ -64,6 +64,16 @@ def unknown_index(program: TypedProgram) -> TypedProgram:
     return replace(program, body=replaced(program.body, change))
 
 
+def without_instances(program: TypedProgram) -> TypedProgram:
+    """Return the program with the condition of a part and its opposite on one statement."""
+    last = list(program.statements())[-1].name
+
+    def change(s):
+        return [replace(s, domain=f"{{ {s.name}[{', '.join(s.iterators)}] : 1 = 0 }}") if s.name == last else s]
+
+    return replace(program, body=replaced(program.body, change))
+
+
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
@@ -73,6 +83,7 @@ def unknown_index(program: TypedProgram) -> TypedProgram:
         (without_tensor, "unknown tensor|writes t"),
         (of_another_type, "reads t0 as"),
         (unknown_index, "unknown index i99"),
+        (without_instances, r"S\d+ has no instance"),
     ],
 )
 def test_a_pass_that_breaks_a_program_is_named(breaks, message):
@@ -81,6 +92,30 @@ def test_a_pass_that_breaks_a_program_is_named(breaks, message):
     program = run.passes([programs.EXTRACT_REDUCTIONS, programs.START_REDUCTIONS], typed())
     with pytest.raises(InternalError, match=f"after the pass broken_pass: .*({message})"):
         run.one(broken, program)
+
+
+def limited(program: TypedProgram, condition: str) -> TypedProgram:
+    """Return what a pass makes that leaves to all statements the points that a condition on their first iterator admits."""
+
+    def change(s):
+        return [replace(s, domain=s.domain.replace(":", f": ({condition.format(s.iterators[0])}) and ", 1))]
+
+    limiting = Pass("limit", lambda p, _: replace(p, body=replaced(p.body, change)), Level.PROGRAM)
+    return Run(At(target("cpu")), everywhere=True).one(limiting, program)
+
+
+def test_a_domain_that_a_pass_leaves_without_instances_is_a_breach():
+    with pytest.raises(InternalError, match=r"after the pass limit: S\d+ has no instance"):
+        limited(case("P[i] = X[i]", X="f32[4]").typed, "{} >= 4")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [("P[i] = X[i]", "N"), ("P[i] = X[i]; P[i] = 2 * X[i] for i in 3:3", "4"), ("P[i] = X[i] + sum[k in 2:2](X[k])", "4")],
+)  # fmt: skip
+def test_a_domain_may_be_empty_for_some_sizes_or_where_one_of_the_text_is(text, rows):
+    made = limited(case(text, X=f"f32[{rows}]").typed, "{} >= 4")
+    assert all(">= 4" in s.domain for s in made.statements())
 
 
 def test_a_pass_that_breaks_a_kernel_is_named():

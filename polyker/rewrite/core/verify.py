@@ -15,13 +15,25 @@ from polyker.poly.scop import access_relation, tensor_box
 _UPDATES = frozenset({"set", "add", "mul", "max", "min", "any", "all", "logsumexp"})
 
 
-def verify_program(program: TypedProgram) -> None:
+def verify_program(program: TypedProgram, source: TypedProgram | None = None) -> None:
     """Raise InternalError where a typed program breaks a rule.
 
     One definition a name; known tensors, sizes and iterators, types and ranks; subscripts within their tensors; no
-    temporary that is read before anything writes it.
+    temporary that is read before anything writes it; of fixed sizes no domain that is empty, where none of the program that
+    it was made from, `source`, is. (Of symbolic sizes the context may rule out what a part is for.)
     """
     _Verifier(program).run()
+    if source is None or program.sizes:
+        return
+    lost = [s.name for s in program.statements() if read_set(s.domain).is_empty()]
+    if lost and not any(read_set(d).is_empty() for s in source.statements() for d in _domains(s)):
+        raise InternalError(f"{', '.join(lost)} has no instance")
+
+
+def _domains(s: TypedStatement) -> Iterable[str]:
+    """Yield the domains of a statement and of the reductions inside it, which become statements."""
+    yield s.domain
+    yield from (e.domain for e in walk(s.expr) if isinstance(e, Reduce) and e.domain)
 
 
 class _Verifier:
