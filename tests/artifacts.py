@@ -1,13 +1,41 @@
-"""What a kernel was compiled to: tests look into it by this one way."""
+"""What callables hold that users do not see: tests look into it by these ways alone."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import polyker as pk
 from polyker.codegen.artifact import Artifact
+from polyker.edit.state import State
+from polyker.edit.step import Step
 from polyker.ir.layout import Layout
+from polyker.runtime.compiled import Compiled
+from polyker.runtime.entry.tables import CallTable
+
+
+def compiled_of(kernel: pk.Kernel) -> Compiled:
+    """Return a kernel's program with its machine code and plans."""
+    return kernel._compiled
 
 
 def compiled_to(kernel: pk.Kernel, layouts: tuple[Layout, ...] | None = None) -> Artifact:
     """Return the artifact of a kernel for arguments of some layouts, dense ones where none are given."""
-    compiled = kernel._compiled
+    compiled = compiled_of(kernel)
     return compiled.artifact() if layouts is None else compiled.artifact(layouts)
+
+
+def state_of(schedule: Any) -> State:
+    """Return the program and the tree that a user's schedule stands for."""
+    return schedule._state
+
+
+def stepped(schedule: Any, step: Step, *, advise: bool) -> Any:
+    """Return a user's schedule after a step that is given as data."""
+    return schedule._after(step, advise=advise)
+
+
+def table_of(called: Any) -> CallTable | None:
+    """Return the table by which calls of an operator or a kernel go straight to machine code, None where none do."""
+    if isinstance(called, pk.Kernel):
+        return called.func.__self__[1] if type(called.func) is type(len) else None
+    return called._quick and called._quick[1]

@@ -16,7 +16,7 @@ from polyker.codegen.cuda.digamma import digamma
 from polyker.codegen.cuda.functions import listed
 from polyker.codegen.cuda.text import data_file
 from polyker.codegen.ir.interpret_operations import apply
-from polyker.codegen.ir.verify import _OPS
+from polyker.codegen.ir.verify import OPERATIONS
 from polyker.codegen.vecmath import functions as vecmath
 from polyker.cost.plan import HEAVY
 from polyker.einsum_frontend import builder, parse
@@ -75,7 +75,7 @@ def test_every_function_is_known_to_every_part(name):
     assert known.transcendental == (cost_of(name).least >= 8)
     assert known.numpy is not None
     if name not in WRITTEN:
-        assert name in _OPS
+        assert name in OPERATIONS
         args = [np.ones(3, "i4" if known.takes == "integer" else "f8")] * known.arity
         if name == "where":
             args[0] = args[0] != 0

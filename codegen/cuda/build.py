@@ -73,7 +73,7 @@ def ptx(text: str, target: Target) -> str:
     path, virtual = _compiler(target.cpu), target.cpu.replace("sm", "compute")
     if path is None:
         return nvrtc.compile_nvrtc(text, (f"--gpu-architecture={virtual}",), "ptx")[0].decode()
-    return _run_nvcc(path, text, "ptx", f"-arch={virtual}")[0].decode()
+    return run_nvcc(path, text, "ptx", f"-arch={virtual}")[0].decode()
 
 
 def cubin(text: str, target: Target) -> tuple[bytes, Resources]:
@@ -84,7 +84,7 @@ def cubin(text: str, target: Target) -> tuple[bytes, Resources]:
         image, messages = kept((text, *options, nvrtc.version()), lambda: nvrtc.compile_nvrtc(text, options, "cubin"))
     else:
         flags = (f"-gencode=arch={arch.replace('sm', 'compute')},code={arch}", "-Xptxas", "-v")
-        image, messages = kept((text, *flags, _version(path)), lambda: _run_nvcc(path, text, "cubin", *flags))
+        image, messages = kept((text, *flags, version_of(path)), lambda: run_nvcc(path, text, "cubin", *flags))
     return image, resources(messages)
 
 
@@ -106,7 +106,7 @@ def _compiler(arch: str) -> str | None:
 
 
 @cache
-def _version(path: str) -> str:
+def version_of(path: str) -> str:
     """Return what a compiler says it is."""
     return _called(path, "--version").stdout
 
@@ -121,7 +121,8 @@ def _called(*command: str) -> subprocess.CompletedProcess[str]:
         raise failure(COMPILER_FAILED, compiler="nvcc", reason=error) from error
 
 
-def _run_nvcc(path: str, text: str, kind: str, *flags: str) -> tuple[bytes, str]:
+def run_nvcc(path: str, text: str, kind: str, *flags: str) -> tuple[bytes, str]:
+    """Return what nvcc makes of a text, and its messages."""
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "kernels.cu", Path(folder) / f"kernels.{kind}"
         source.write_text(text, encoding="utf-8")

@@ -57,7 +57,7 @@ _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS, *FORMS})
 # What typing writes by other operations, of all types or of complex numbers.
 _WRITTEN = frozenset(f.name for f in TABLE.values() if "f" in f.expanded)
-_OPS = frozenset(
+OPERATIONS = frozenset(
     {*ARITHMETIC, *COMPARISONS, *LOGICAL, *BITWISE, *FUNCTIONS, *INTERNAL, *FORMS, COPIED, "sub"} - _WRITTEN
 )
 # Extrema of complex numbers, in numpy's order, are for this level alone.
@@ -365,7 +365,7 @@ def _fits(value: object, dtype: DType) -> bool:
 
 def _operation(expr: Op, scope: _Scope) -> None:
     op, args, result = expr.op, expr.args, expr.dtype
-    _check(op in _OPS, "unknown operation {!r}", expr, op)
+    _check(op in OPERATIONS, "unknown operation {!r}", expr, op)
     types = list(map(partial(_expr, scope=scope), args))
     least = 1 if op in _NARY and op not in ("minimum", "maximum") else 2
     wanted = None if op in _NARY else _ARITY.get(op, 1)

@@ -36,7 +36,7 @@ def loops_of(context: isl.Set, tree: isl.Schedule, numbers: Mapping[str, int]) -
     noting, _kept = isl.AstBuild.from_context(context).set_at_each_domain(note)
     ast = uninterrupted(lambda: noting.node_from_schedule(tree))
     runs = [build.get_schedule().domain() for build in builds]
-    if _some_lost([leaf.intersect_params(context) for leaf in _leaves(tree)], runs):
+    if some_lost([leaf.intersect_params(context) for leaf in _leaves(tree)], runs):
         raise failure(LOST)
     return ast
 
@@ -53,7 +53,7 @@ def _leaves(tree: isl.Schedule) -> list[isl.UnionSet]:
     return leaves
 
 
-def _some_lost(leaves: list[isl.UnionSet], runs: list[isl.UnionSet]) -> bool:
+def some_lost(leaves: list[isl.UnionSet], runs: list[isl.UnionSet]) -> bool:
     """Whether an instance at a leaf is in no run. The calls come in the order of the leaves, mostly one for each: together, the
     pieces that are left of all leaves would be many."""
     by_name: dict[str, list[isl.Set]] = {}

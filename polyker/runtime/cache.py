@@ -86,6 +86,10 @@ class Cache(Generic[V]):
         with self._lock:
             return len(self._slots)
 
+    def ready(self) -> list[tuple[Hashable, V]]:
+        """Return the values that are made, with their keys."""
+        return [(key, slot.value) for key, slot in list(self._slots.items()) if slot.value is not None]
+
     def clear(self) -> None:
         """Forget all values."""
         with self._lock:
@@ -93,7 +97,7 @@ class Cache(Generic[V]):
 
     def forget_others(self) -> None:
         """Replace the locks, which threads that a fork did not copy may hold, and forget what those were making."""
-        ready = [(key, slot.value) for key, slot in self._slots.items() if slot.value is not None]
+        ready = self.ready()
         self._lock, self._slots = threading.Lock(), OrderedDict()
         for key, value in ready:
             self._slots[key] = _Slot()

@@ -71,8 +71,8 @@ class Compiled:
         self.typed, self._elsewhere = typed, elsewhere
         self._mark = Mark()
         self._build, self._classes = build, classes and bool(typed.sizes)
-        self._artifacts: dict[tuple[tuple[Layout, ...], Likely], Artifact] = {}
-        self._plans: dict[Hashable, Plan] = {}
+        self.artifacts: dict[tuple[tuple[Layout, ...], Likely], Artifact] = {}
+        self.plans: dict[Hashable, Plan] = {}
         self._labels = {t.name: t.label for t in typed.tensors}
         self._own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
 
@@ -101,15 +101,15 @@ class Compiled:
         likely = () if sizes is None or not self._classes else size_class(self.typed, sizes)
 
         def found() -> Artifact:
-            laid = {key[0] for key in self._artifacts}
+            laid = {key[0] for key in self.artifacts}
             chosen = wanted if wanted in laid or len(laid) < _LAYOUTS else (STRIDED,) * len(wanted)
-            full = sum(bool(c) for at, c in self._artifacts if at == chosen) >= _CLASSES
-            key = chosen, () if full and (chosen, likely) not in self._artifacts else likely
-            if key not in self._artifacts:
-                self._artifacts[key] = self._build(*key)
-            return self._artifacts[key]
+            full = sum(bool(c) for at, c in self.artifacts if at == chosen) >= _CLASSES
+            key = chosen, () if full and (chosen, likely) not in self.artifacts else likely
+            if key not in self.artifacts:
+                self.artifacts[key] = self._build(*key)
+            return self.artifacts[key]
 
-        known = self._artifacts.get((wanted, likely))
+        known = self.artifacts.get((wanted, likely))
         return run_exclusively(found) if known is None else known
 
     def sizes(self, operands: Sequence[Operand], given: Mapping[str, int]) -> dict[str, int]:
@@ -236,7 +236,7 @@ class Compiled:
 
     def sync(self) -> None:
         """Wait for what calls have queued on a GPU; raises what their guards found, and what the device reports."""
-        for artifact in list(self._artifacts.values()):
+        for artifact in list(self.artifacts.values()):
             for loaded in list(getattr(artifact.code, "loaded", {}).values()):
                 status = loaded.sync()
                 if status:
@@ -264,7 +264,7 @@ class Compiled:
             tuple(t.strides for t in targets),
             scratch_limit,
         )
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is None:
             passed = [a for a, name in zip(arrays, self.typed.inputs, strict=True) if name not in self.typed.outputs]
             layouts = tuple(layout_of(a.shape, a.strides, a.itemsize) for a in (*passed, *targets))
@@ -272,7 +272,7 @@ class Compiled:
             labelled = {label: values[name] for name, label in self.typed.sizes}
             arguments = Arguments(arrays, results, targets)
             plan = make_plan(artifact, labelled, arguments, evaluate, scratch_limit, self._mark)
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            self._plans[key] = plan
+            if len(self.plans) >= _PLANS:
+                self.plans.clear()
+            self.plans[key] = plan
         return plan

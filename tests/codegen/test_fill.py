@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,12 +11,16 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.interpret import run as interpret
-from polyker.codegen.ir.interpret_statements import Interpreter
-from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
-from polyker.codegen.ir.walk import statements
+from polyker.codegen.ir.kernel import Allocate, Block, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.walk import statements, with_blocks
+from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes import whole_partial_tiles as filling
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import f64
+from polyker.pipeline import kernel as kernels
+from polyker.pipeline.driver import Run
+from polyker.pipeline.passes import At
+from tests.artifacts import compiled_to
 from tests.fuzz.data import guarded
 
 SIZES = (1, 2, 5, 8, 17, 33, 70)
@@ -75,63 +80,56 @@ def cut_sums(kernel: Kernel) -> set[str]:
     return {s.buffer for s in inside if isinstance(s, Store)} - {b.name for b in kernel.buffers}
 
 
-def test_no_vector_of_a_cut_tile_is_tested_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    import polyker.pipeline.kernel as pipeline
+def product_of_any_sizes(machine: str = "cpu") -> Kernel:
+    """Return the kernel of a product before its cut tiles are whole."""
+    types = pk.f64["I", "K"], pk.f64["K", "J"]
+    made = pk.op("D[i,j] += A[i,k] * B[k,j]").compile(*types, specialize="never", target=machine)
+    return Run(At(target(machine))).passes([kernels.UNSWITCH], compiled_to(made).loops)
 
-    seen: list[tuple[Kernel, Kernel]] = []
 
-    def noting(kernel: Kernel, registers: int) -> Kernel:
-        seen.append((kernel, filling.fill(kernel, registers)))
-        return seen[-1][1]
+def counting_sums(kernel: Kernel) -> Kernel:
+    """Return a kernel that counts the vectors of accumulators that it computes, in the buffer `count`."""
+    own, place = {b.name for b in kernel.buffers}, (Const(0),)
+    count = Store("count", place, Op("add", (Load("count", place, f64), Const(1.0, f64))))
 
-    monkeypatch.setattr(pipeline, "fill", noting)
-    pk.op("D[i,j] += A[i,k] * B[k,j]").compile(pk.f64["I", "K"], pk.f64["K", "J"], specialize="never")
-    before, after = seen[-1]
+    def change(block: Block) -> Block:
+        found = []
+        for s in block:
+            found.append(with_blocks(s, change))
+            if isinstance(s, For) and s.kind is LoopKind.VECTOR:
+                found += [count] if any(isinstance(x, Store) and x.buffer not in own for x in s.body) else []
+        return tuple(found)
+
+    counter = Buffer("count", f64, (Const(1),), (Const(1),), Space.ARGUMENT, writable=True)
+    return replace(kernel, buffers=(*kernel.buffers, counter), body=change(kernel.body))
+
+
+def test_no_vector_of_a_cut_tile_is_tested_for() -> None:
+    before = product_of_any_sizes()
     assert cut_sums(before)
-    assert not cut_sums(after)
+    assert not cut_sums(filling.fill(before))
 
 
 @pytest.mark.parametrize(
-    ("target", "registers", "shapes"),
-    [("E", 32, [1, 1, 2, 3, 4, 4]), ("F", 8, [1, 1, 1, 1, 1, 1])],
+    ("registers", "shapes"),
+    [(32, [1, 1, 2, 3, 4, 4]), (8, [1, 1, 1, 1, 1, 1])],
     ids=["small", "more than half of the registers"],
 )
-def test_a_small_cut_tile_has_no_more_vectors_than_hold_a_result(
-    target: str, registers: int, shapes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import polyker.pipeline.kernel as pipeline
-
-    kernels: list[Kernel] = []
-    vectors = 0
-    run_vector = Interpreter._vector
-
-    def noting(kernel: Kernel, _: int) -> Kernel:
-        kernels.append(filling.fill(kernel, registers))
-        return kernels[-1]
-
-    def counting(self: Interpreter, loop: For, env: Any) -> None:
-        nonlocal vectors
-        vectors += any(isinstance(s, Store) and s.buffer not in own for s in loop.body)
-        run_vector(self, loop, env)
-
-    monkeypatch.setattr(pipeline, "fill", noting)
-    types = pk.f64["I", "K"], pk.f64["K", "J"]
-    pk.op(f"{target}[i,j] += A[i,k] * B[k,j]").compile(*types, specialize="never", target="cpu:x86-64-v4")
-    monkeypatch.setattr(Interpreter, "_vector", counting)
-    kernel = kernels[-1]
-    own = {b.name for b in kernel.buffers}
+def test_a_small_cut_tile_has_no_more_vectors_than_hold_a_result(registers: int, shapes: list[int]) -> None:
+    kernel = filling.fill(product_of_any_sizes("cpu:x86-64-v4"), registers)
     lanes = next(s.lanes for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
+    counted = counting_sums(kernel)
     counts = []
     for columns in (lanes, 1, lanes + 1, 3 * lanes, 3 * lanes + 1, 4 * lanes):
         sizes = {"n0": 5, "n1": 3, "n2": columns}
         arrays = {
             b.name: np.ones([sizes.get(n.name, 0) if isinstance(n, Var) else n.value for n in b.shape])
-            for b in kernel.buffers
+            for b in counted.buffers
         }
-        vectors = 0
-        interpret(kernel, arrays, sizes)
+        arrays["count"][:] = 0
+        interpret(counted, arrays, sizes)
         np.testing.assert_array_equal(arrays["t2"], 3)
-        counts.append(vectors)
+        counts.append(arrays["count"][0])
     assert [n / counts[0] for n in counts] == shapes
 
 

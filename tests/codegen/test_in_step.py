@@ -11,6 +11,7 @@ from polyker.codegen.passes.uniform_inner_loops import uniform_inner_loops
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.schedule.tree.to_isl import to_isl
+from tests.artifacts import state_of
 
 ROWS = "op(N: f32[{n}]) -> O:\n    O *= N[l] where l >= 1"
 
@@ -78,7 +79,7 @@ def test_isl_takes_no_iteration_out_of_a_loop_in_step() -> None:
     s = s["G"].promote("B", at="k")
     s = s["G"].vectorise(l=4)
     with isl_job("generation"):
-        tree, _ = to_isl(build_scop(s._state.raw), s._state.schedule)
+        tree, _ = to_isl(build_scop(state_of(s).raw), state_of(s).schedule)
         assert "atomic" in str(tree)
     kernel = op.compile(pk.c64[4, 12], schedule=s)
     B = (np.arange(48).reshape(4, 12) * (1 + 2j)).astype("c8")

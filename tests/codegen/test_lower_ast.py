@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.lowering.isl_ast import _some_lost
+from polyker.codegen.lowering.isl_ast import some_lost
 from polyker.errors import CompileError
 from polyker.poly.isl import read_set
 
@@ -43,7 +43,7 @@ def test_loops_that_miss_instances_are_refused() -> None:
 )
 def test_instances_in_no_run_are_missed(leaves: list[str], runs: list[str], lost: bool) -> None:
     found, ran = ([isl.UnionSet.from_set(read_set(t)) for t in texts] for texts in (leaves, runs))
-    assert _some_lost(found, ran) is lost
+    assert some_lost(found, ran) is lost
 
 
 QUOTAS = """

@@ -13,9 +13,12 @@ from polyker.codegen.ir.kernel import Load as Read
 from polyker.codegen.ir.walk import allocated, statements
 from polyker.codegen.llvm.jit import build as llvm_build
 from polyker.codegen.llvm.jit.detect import target
-from polyker.codegen.passes import whole_partial_tiles as filling
 from polyker.codegen.passes.own_buffers import narrow
 from polyker.ir.dtypes import f64
+from polyker.pipeline import kernel as kernels
+from polyker.pipeline.driver import Run
+from polyker.pipeline.passes import At
+from tests.artifacts import compiled_to
 
 TEXT = "C[f,e,d,c] += A[c,g,e] * B[d,g,f]"
 V4 = "cpu:x86-64-v4"
@@ -26,16 +29,8 @@ def compiled(text: str = TEXT) -> pk.Kernel:
     return pk.op(text).compile(*types, target=V4, threads=1, specialize="never")
 
 
-def test_scopes_of_accumulators_stand_in_the_loops_over_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[tuple[Kernel, set[str]]] = []
-
-    def noting(kernel: Kernel) -> tuple[Kernel, set[str]]:
-        found.append(narrow(kernel))
-        return found[-1]
-
-    monkeypatch.setattr(filling, "narrow", noting)
-    compiled("D" + TEXT[1:])
-    kernel, own = found[-1]
+def test_scopes_of_accumulators_stand_in_the_loops_over_tiles() -> None:
+    kernel, own = narrow(Run(At(target(V4))).passes([kernels.UNSWITCH], compiled_to(compiled()).loops))
     loops = [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.SERIAL]
     inside = {b.name for loop in loops for b in allocated(loop.body)}
     names = [b.name for b in allocated(kernel.body)]
@@ -65,7 +60,7 @@ def test_a_buffer_of_several_blocks_has_a_name_for_each() -> None:
 
 def vector_phis(kernel: pk.Kernel) -> int:
     """Return how many vectors blocks of the optimized code take from the blocks before them."""
-    return len(re.findall(r" = phi <", str(llvm_build._optimized(str(kernel.source("llvm")), target(V4)))))
+    return len(re.findall(r" = phi <", str(llvm_build.optimized(str(kernel.source("llvm")), target(V4)))))
 
 
 def test_no_tile_carries_accumulators_of_another() -> None:

@@ -9,6 +9,7 @@ import polyker as pk
 from polyker.codegen.ir.kernel import Const, For, If, Load, LoopKind, Op, Store, Var
 from polyker.codegen.ir.work import exceeds, value_of
 from polyker.ir.dtypes import bool_, f32
+from tests.artifacts import compiled_of
 
 ONE = Const(1)
 ADD = Store(
@@ -64,7 +65,7 @@ def test_a_matrix_product_is_long_from_some_size_on(n: int, long: bool) -> None:
     ):
         a = np.ones((n, n), np.float32)
         kernel(a, a)
-        *_, plan = kernel._compiled._plans.values()
+        *_, plan = compiled_of(kernel).plans.values()
         code = plan.artifact.kernel
         assert exceeds(code.body, dict(zip(code.integers, plan.integers)), LONG) == long
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import polyker as pk
+from tests.artifacts import compiled_of
 from tests.edge.operators import BY_NAME, QUICK, Arrays, Family, constant
 from tests.edge.trial import Part, Trial, Wrong
 
@@ -140,7 +141,7 @@ def disturbances(shared: list[Shared], random: Random) -> Callable[[], None]:
     def forget_plans() -> None:
         made = random.choice(shared).callable
         if isinstance(made, pk.Kernel):
-            made._compiled._plans.clear()
+            compiled_of(made).plans.clear()
 
     def grow() -> None:
         for n in range(1, 30):  # other shapes and strides, so that rows are replaced
@@ -219,7 +220,7 @@ def long_copies(trial: Trial) -> None:
 
     def clear() -> None:
         if isinstance(made, pk.Kernel):
-            made._compiled._plans.clear()
+            compiled_of(made).plans.clear()
         pk.clear_cache()
         time.sleep(0.001)
 
@@ -249,7 +250,7 @@ def replaced_rows(trial: Trial) -> None:
             for _ in range(3):
                 trial.check(np.array_equal(kernel(view), np.full(n, n + c)), "other layouts")
         if own.random() < 0.5:
-            kernel._compiled._plans.clear()
+            compiled_of(kernel).plans.clear()
 
     Work(trial, time.monotonic() + SECONDS).run([*[same] * random.choice((1, 2, 3)), others])
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.codegen.llvm.jit.detect import host
 from polyker.explain import rates
 from polyker.explain.report import Explanation
 from polyker.ir.dtypes import DType
@@ -18,7 +19,7 @@ from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import read_set
 from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_of, compiled_to
 
 bf16, f16, f32, f64, i8, i64 = pk.bf16, pk.f16, pk.f32, pk.f64, pk.i8, pk.i64
 TARGET = "cpu:x86-64-v3"
@@ -46,7 +47,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(autouse=True)
 def _unmeasured(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
     """No rates of this machine are stored, and its cores do not count."""
-    monkeypatch.setattr(rates, "path", lambda: tmp_path / "rates.json")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rates.path().parent.mkdir()
     rates.stored.cache_clear()
     with pk.options(threads=1):
         yield
@@ -106,10 +108,10 @@ def brute(typed: TypedProgram) -> tuple[dict[str, int], dict[str, int], dict[str
 def test_amounts_are_those_of_a_list_of_the_instances(text: str, types: dict[str, Any]) -> None:
     kernel = pk.op(text).compile(**types)
     found = kernel.explain()
-    instances, read, _ = brute(kernel._compiled.typed)
+    instances, read, _ = brute(compiled_of(kernel).typed)
     assert {w.instances for w in found.statements} <= set(instances.values())
     assert found.statements[-1].instances == list(instances.values())[-1]
-    typed = kernel._compiled.typed
+    typed = compiled_of(kernel).typed
     for moved in found.arguments:
         name, size = next((t.name, t.dtype.itemsize) for t in typed.tensors if t.label == moved.tensor)
         if name in typed.inputs:
@@ -203,7 +205,7 @@ def test_the_peak_is_that_of_a_call() -> None:
     text, types = CASES["chain"]
     kernel = pk.op(text).compile(**types)
     kernel(np.ones(100_000, "f4"))
-    (plan,) = kernel._compiled._plans.values()
+    (plan,) = compiled_of(kernel).plans.values()
     assert kernel.explain().peak_bytes == plan.scratch_size > 0
 
 
@@ -247,26 +249,24 @@ def test_the_dictionary_is_json() -> None:
     assert json.loads(json.dumps(explained(*CASES["matmul"]).to_dict()))["flops"] == 2 * 512 * 384 * 256
 
 
-def test_measured_runs_say_the_share_of_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "peak", lambda dtype, target: 1e9)
-    monkeypatch.setattr(rates, "bandwidth", lambda size: 1e9)
-    monkeypatch.setattr(rates, "reading", lambda size: 1e9)
+def test_measured_runs_say_the_share_of_the_floor() -> None:
     a = np.ones((64, 64), "f4")
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(a, a)
     found = kernel.measure(a, a, seconds=0.01)
     assert found.measured is not None
     assert found.measured.runs >= 5
-    assert found.floor.arithmetic_seconds == pytest.approx(2 * 64**3 / 1e9)
+    stored = rates.stored()
+    assert stored is not None
+    assert found.floor.arithmetic_seconds == pytest.approx(2 * 64**3 / stored.peak(4))
     assert found.measured.percent == pytest.approx(100 * found.floor.seconds / found.measured.seconds)
     assert "of the floor's speed" in str(found)
     # The rates were stored, so that explain says seconds from now on.
     assert kernel.explain().floor.seconds == found.floor.seconds
 
 
-def test_measuring_takes_scalars_symbols_and_outs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "peak", lambda dtype, target: 1e9)
-    monkeypatch.setattr(rates, "bandwidth", lambda size: 1e9)
-    monkeypatch.setattr(rates, "reading", lambda size: 1e9)
+def test_measuring_takes_scalars_symbols_and_outs() -> None:
+    flops, bandwidth = dict.fromkeys(rates.LLVM, 1e9), dict.fromkeys(rates.names(host()), 1e9)
+    rates.path().write_text(json.dumps({"cpu": host().cpu, "flops": flops, "bandwidth": bandwidth}))
     x = np.ones(100, "f4")
     assert pk.op("s += X[i]").compile(x).measure(x, seconds=0.01).flops == 100
     kernel = pk.op("O[i] = X[i] * a for i in 0:N").compile(X=f32["N"], a=f32[()])

@@ -38,6 +38,7 @@ from polyker.poly.scop import parameters
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
 from polyker.schedule.tree.nodes import Kind
+from tests.artifacts import state_of, stepped
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
 from tests.fuzz.generate import generate
@@ -112,13 +113,13 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step], target
         trail.append(step)
         advise = rng.random() < 0.1
         try:
-            after = s._after(step, advise=advise)
+            after = stepped(s, step, advise=advise)
         except LegalityError as error:
             trail.pop()
             found.refused[step.name] += 1
             found.advised += "legal instead" in str(error)
             truth.also(str(error))
-            legal = [truth.wrong(state) for state in _outcomes(s._state, step)]
+            legal = [truth.wrong(state) for state in _outcomes(state_of(s), step)]
             found.judged += all(w is not None for w in legal)
             if any(w == set() for w in legal):
                 done = [str(t) for t in trail]
@@ -137,7 +138,7 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step], target
             found.no_place[f"{step.name} (isl's quota)"] += 1
             continue
         found.accepted[step.name] += 1
-        wrong = truth.wrong(after._state)
+        wrong = truth.wrong(state_of(after))
         if wrong is not None:
             found.confirmed += 1
             if wrong:
@@ -180,7 +181,7 @@ class _Truths:
 
     def __init__(self, case: Case, s: pk.Schedule, rng: random.Random, *, enumerates: bool) -> None:
         self.enumerates = enumerates
-        typed = s._state.typed
+        typed = state_of(s).typed
         arrays = arrays_of(case)
         operands = [operand(arrays[i.name], i.name) for i in case.inputs]
         own = Compiled(typed, lambda layouts, likely: None).sizes(operands, dict(case.sizes))  # type: ignore[arg-type, return-value]
@@ -231,7 +232,7 @@ class _Truths:
 
 def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
     """Return a step that may well have a place in the schedule."""
-    state = s._state
+    state = state_of(s)
     names = [n for n in s.statements if s[n].loops]
     name = rng.choice(
         ["tile", "tile", "split", "interchange", "interchange", "interchange", "unroll", "vectorise", "vectorise", "distribute",
@@ -296,8 +297,8 @@ def random_mapping(rng: random.Random, s: pk.Schedule) -> Step | None:
 
 
 def _random_promotion(rng: random.Random, s: pk.Schedule, statement: str, loops: tuple[str, ...]) -> Step | None:
-    program = s._state.program
-    found = next(x for x in program.statements() if x.name == s._state.internal(statement))
+    program = state_of(s).program
+    found = next(x for x in program.statements() if x.name == state_of(s).internal(statement))
     used = [program.tensor(t) for t in dict.fromkeys((found.target, *(r.tensor for r in found.reads())))]
     temporaries = [t for t in used if t.role is Role.TEMPORARY]
     tensor = rng.choice(temporaries if temporaries and rng.random() < 0.5 else used)

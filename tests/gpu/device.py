@@ -147,7 +147,7 @@ void pk_start_for_tests(const char *name, pk_dim grid, pk_dim block, void *funct
 def device(tmp_path, monkeypatch):
     """A driver; the text takes the way of the cubin."""
     found = SimulatedDriver(tmp_path)
-    monkeypatch.setattr(cuda_driver, "_found", lambda: (found, ""))
+    monkeypatch.setattr(cuda_driver, "found_driver", lambda: (found, ""))
     monkeypatch.setattr(loaded, "cubin", lambda text, target: ((text + HOOK_TEXT).encode(), {}))
     target_named.cache_clear()
     clear_cache()

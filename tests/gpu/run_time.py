@@ -91,8 +91,8 @@ def card(stub, library, monkeypatch):
     if nvrtc.library() is None and shutil.which("nvcc") is None:
         pytest.skip("neither NVRTC nor nvcc is installed")
     found = Card(stub)
-    monkeypatch.setattr(cuda_driver, "_found", lambda: (found.driver, ""))
-    monkeypatch.setattr(cuda_driver, "_in_use", [found.driver])
+    monkeypatch.setattr(cuda_driver, "found_driver", lambda: (found.driver, ""))
+    monkeypatch.setattr(cuda_driver, "in_use", [found.driver])
     monkeypatch.setattr(
         sys.modules[OnDevice.__module__], "empty", lambda shape, dtype: found.array(np.empty(shape, dtype))
     )

@@ -207,14 +207,14 @@ def test_machine_code_is_kept_and_depends_on_text_architecture_and_compiler(fold
     text = 'extern "C" __global__ void kernel0(float *x) { x[threadIdx.x] = 1.0f; }'
     first = cubin(text, HOPPER)
     files = set(folder.iterdir())
-    monkeypatch.setattr(cuda_build, "_run_nvcc", lambda *_: pytest.fail("compiled twice"))
+    monkeypatch.setattr(cuda_build, "run_nvcc", lambda *_: pytest.fail("compiled twice"))
     assert cubin(text, HOPPER) == first and first[1]["kernel0"].registers
     monkeypatch.undo()
     monkeypatch.setattr(nvrtc, "library", lambda: None)
     monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder.parent))
     cubin(text.replace("1.0f", "2.0f"), HOPPER)
     cubin(text, target("cuda:sm_80"))
-    monkeypatch.setattr(cuda_build, "_version", lambda path: "another version")
+    monkeypatch.setattr(cuda_build, "version_of", lambda path: "another version")
     cubin(text, HOPPER)
     assert len(set(folder.iterdir()) - files) == 3
 

@@ -63,7 +63,7 @@ def test_the_gpu_of_this_machine_is_asked_what_it_is(device):
 
 
 def test_without_a_driver_the_reasons_are_said(monkeypatch):
-    monkeypatch.setattr(cuda_driver, "_found", lambda: (None, "libcuda: not there"))
+    monkeypatch.setattr(cuda_driver, "found_driver", lambda: (None, "libcuda: not there"))
     with pytest.raises(BackendUnavailable, match="libcuda: not there"):
         cuda_driver.driver()
 

@@ -215,7 +215,7 @@ def test_a_guard_is_seen_without_a_copy(card, primary):
 def test_each_kernel_runs_on_the_device_of_its_arrays(card):
     card.stub.configure(2)
     card.cuda.Init(0)
-    card.driver = type(card.driver)(card.driver._cu)
+    card.driver = type(card.driver)(card.driver.library)
     contexts = [card.cuda.DevicePrimaryCtxRetain(n) for n in (0, 1)]
     kernel = ready(card, DOUBLE, pk.f64[8])
     for context in (*contexts, *contexts):
@@ -228,9 +228,9 @@ def test_each_kernel_runs_on_the_device_of_its_arrays(card):
         kernel(x, out=card.array(np.zeros(8), contexts[0]))
     assert caught.value.code == "PK623"
     assert kernel.target == "cuda" and pk.op(DOUBLE).compile(x).target == "cuda:1"
-    card.driver._primary.clear()
+    card.driver.primary.clear()
     pk.op("Y[i] = X[i] * 3").compile(pk.f64[8], target="cuda:1")(np.ones(8))  # arrays of the host go there, too
-    assert list(card.driver._primary) == [1]
+    assert list(card.driver.primary) == [1]
     with pytest.raises(BackendUnavailable, match="no CUDA device 2: this machine has 2"):
         pk.op(DOUBLE).compile(pk.f64[8], target="cuda:2")
 
@@ -238,7 +238,7 @@ def test_each_kernel_runs_on_the_device_of_its_arrays(card):
 def test_a_device_of_another_generation_gets_its_own_code(card):
     card.stub.configure(2, "90,80")
     card.cuda.Init(0)
-    card.driver = type(card.driver)(card.driver._cu)
+    card.driver = type(card.driver)(card.driver.library)
     context = card.cuda.DevicePrimaryCtxRetain(1)
     x, y = card.array(np.arange(8.0), context), card.array(np.zeros(8), context)
     kernel = pk.op(DOUBLE).compile(pk.f64[8], target="cuda")

@@ -81,10 +81,10 @@ def test_a_prepared_call_with_arrays_of_the_host_takes_the_stream(card, primary)
 def test_a_prepared_call_with_arrays_of_the_host_runs_on_the_numbered_gpu(card):
     card.stub.configure(2)
     card.cuda.Init(0)
-    card.driver = type(card.driver)(card.driver._cu)
+    card.driver = type(card.driver)(card.driver.library)
     k = pk.op("Y[i] = X[i] * 3").compile(pk.f64[8], target="cuda:1")
     k.prepare(np.ones(8))()
-    assert list(card.driver._primary) == [1]
+    assert list(card.driver.primary) == [1]
 
 
 def test_an_array_whose_memory_is_gone_is_refused_though_an_earlier_one_lay_so(card, primary):
@@ -165,7 +165,7 @@ def test_a_stream_that_each_thread_has_its_own_of_is_waited_for_by_its_context(c
 def test_arrays_without_elements_lie_on_no_device_in_particular(card):
     card.stub.configure(2)
     card.cuda.Init(0)
-    card.driver = type(card.driver)(card.driver._cu)
+    card.driver = type(card.driver)(card.driver.library)
     context = card.cuda.DevicePrimaryCtxRetain(1)
     kernel = pk.op("Y[i] = X[i] * 2; W[j] = Z[j] + 1").compile(pk.f64[8], pk.f64[0], target="cuda")
     about = {**np.zeros(0).__array_interface__, "data": (0, False)}
@@ -180,7 +180,7 @@ def test_arrays_without_elements_lie_on_no_device_in_particular(card):
 def test_what_is_dropped_while_others_are_unloaded_stays_until_the_next_time(card, primary, monkeypatch):
     device = card.driver.device(0)
     first, second = (device.load(IMAGE, {"none": 0}, "a test") for _ in range(2))
-    status, dropped, work = type(device)._status, [], Work()
+    status, dropped, work = type(device).status, [], Work()
     work.queued(0)
 
     def waited(self, function, *arguments):
@@ -190,7 +190,7 @@ def test_what_is_dropped_while_others_are_unloaded_stays_until_the_next_time(car
             device.drop(second, None, Work())  # by another thread, which has just launched its kernel
         return found
 
-    monkeypatch.setattr(type(device), "_status", waited)
+    monkeypatch.setattr(type(device), "status", waited)
     device.drop(first, None, work)
     device.release()
     assert card.stub.live("modules") == 1
@@ -244,7 +244,7 @@ def test_an_nvcc_that_cannot_be_run_is_told(monkeypatch, tmp_path):
     broken.write_text("#!/no/such/program\n")
     broken.chmod(0o755)
     with pytest.raises(InternalError, match="nvcc"):
-        cuda_build._run_nvcc(str(broken), "", "ptx")
+        cuda_build.run_nvcc(str(broken), "", "ptx")
 
 
 def test_an_operator_waits_for_kernels_that_its_cache_has_let_go_of(card, primary):

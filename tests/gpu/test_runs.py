@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.api import compiling
 from polyker.codegen.ir.kernel import Launch
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.llvm.jit.detect import target
@@ -20,13 +19,10 @@ PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
 
 @pytest.fixture
 def many(monkeypatch):
-    """Let the simulator be a GPU of many multiprocessors for which one more launch costs nothing."""
-    found = target("cuda-sim")
-    wide = replace(found, gpu=replace(target("cuda:sm_90a").gpu, simulated=True))
+    """Return a simulator of a GPU of many multiprocessors for which one more launch costs nothing."""
     pk.clear_cache()
-    monkeypatch.setattr(compiling, "target_named", lambda name: wide if name == "cuda-sim" else target(name))
     monkeypatch.setattr(gpu_contract, "LAUNCH", 0)
-    yield
+    yield replace(target("cuda-sim"), gpu=replace(target("cuda:sm_90a").gpu, simulated=True))
     pk.clear_cache()
 
 
@@ -49,7 +45,7 @@ def grids(artifact):
 @pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
 def test_products_in_runs_are_right(many, m, n, k, dtype):
     a, b = whole((m, k), 0, dtype) % 2, whole((k, n), 1, dtype) % 3
-    kernel = pk.op(PRODUCT).compile(a, b, acc=pk.f64 if dtype == "f8" else pk.f32, target="cuda-sim")
+    kernel = pk.op(PRODUCT).compile(a, b, acc=pk.f64 if dtype == "f8" else pk.f32, target=many)
     assert in_runs(kernel)
     np.testing.assert_array_equal(kernel(a, b), (a.astype("f8") @ b.astype("f8")).astype(dtype))
 
@@ -70,7 +66,7 @@ def test_products_in_runs_are_right(many, m, n, k, dtype):
 )  # fmt: skip
 def test_contractions_in_runs_are_right(many, text, shapes, wanted):
     a, b = (whole(s, n) for n, s in enumerate(shapes))
-    kernel = pk.op(text).compile(a, b, target="cuda-sim")
+    kernel = pk.op(text).compile(a, b, target=many)
     assert in_runs(kernel)
     np.testing.assert_array_equal(kernel(a, b), wanted(a, b))
 
@@ -105,6 +101,6 @@ def test_where_the_product_of_a_run_has_no_tiles_the_sum_stays_whole(many, monke
 
     monkeypatch.setattr(gpu_auto, "choose_contraction", none_for_runs)
     a, b = np.random.default_rng(0).normal(size=(64, 4096)), np.random.default_rng(1).normal(size=(4096, 64))
-    kernel = pk.op(PRODUCT).compile(a, b, target="cuda-sim")
+    kernel = pk.op(PRODUCT).compile(a, b, target=many)
     assert len(wanted) >= 2 and "partial results in memory, each of" not in kernel.source("schedule")
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-10, atol=1e-10)

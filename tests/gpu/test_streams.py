@@ -147,7 +147,7 @@ def test_where_nothing_was_queued_there_is_nothing_to_wait_for():
 
 
 def test_without_a_driver_an_operator_says_why_it_cannot_run_where_its_arrays_lie(library, monkeypatch):
-    monkeypatch.setattr(cuda_driver, "_found", lambda: (None, "libcuda: not there"))
+    monkeypatch.setattr(cuda_driver, "found_driver", lambda: (None, "libcuda: not there"))
     with pytest.raises(BackendUnavailable, match="libcuda: not there"):
         pk.op("Y[i] = X[i] * 2")(OnDevice(np.ones(2)))
 

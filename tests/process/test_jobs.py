@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import gc
 import os
@@ -17,7 +18,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import CompileTimeout
-from polyker.process import compile_lock, jobs
+from polyker.process import compile_lock
 from polyker.process.jobs import Cancelled, checkpoint, load, once, run_exclusively, uninterrupted
 
 A = np.arange(12.0).reshape(3, 4)
@@ -239,7 +240,7 @@ def test_where_no_thread_can_be_had_the_work_is_done_here(monkeypatch: pytest.Mo
     def refuse(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(jobs._thread, "start_new_thread", refuse)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
     assert run_exclusively(threading.get_ident) == threading.get_ident()
     assert right()
 

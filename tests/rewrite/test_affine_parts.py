@@ -14,7 +14,7 @@ from polyker.ir.expr import Call, reads_in, walk
 from polyker.ir.quasi_affine import lit
 from polyker.poly.binding.bind import bind
 from polyker.poly.isl import narrowed, read_set
-from polyker.rewrite.indexing.affine_parts import STATEMENTS, _pieces, affine_parts
+from polyker.rewrite.indexing.affine_parts import STATEMENTS, affine_parts, pieces_of
 
 MODES = {"wrap": "wrap", "edge": "edge", "reflect": "reflect"}
 
@@ -40,7 +40,7 @@ def test_pieces_are_those_that_numpy_pads_with(mode):
         padded = np.pad(np.arange(size), 40, mode=mode) if size > 1 or mode != "reflect" else None
         for low in range(-20, 20):
             for high in range(low, 20):
-                pieces = _pieces(program, mode, read_set(f"{{ [e] : {low} <= e <= {high} }}"), lit(size))
+                pieces = pieces_of(program, mode, read_set(f"{{ [e] : {low} <= e <= {high} }}"), lit(size))
                 for e in range(low, high + 1) if pieces is not None and padded is not None else ():
                     (own,) = [
                         p
@@ -48,7 +48,7 @@ def test_pieces_are_those_that_numpy_pads_with(mode):
                         if (p.low is None or number(p.low) <= e) and (p.high is None or e <= number(p.high))
                     ]
                     assert own.sign * e + number(own.shift) == padded[e + 40], (size, low, high, e)
-    assert _pieces(program, mode, read_set("{ [e] : -1 <= e <= 5 }"), lit(5)) is not None
+    assert pieces_of(program, mode, read_set("{ [e] : -1 <= e <= 5 }"), lit(5)) is not None
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.api.kernel import _Calls
-from polyker.runtime.entry.dispatch import Dispatch
 from polyker.runtime.entry.native import Native, native
 from tests.runtime.support import coded
 
@@ -36,14 +37,32 @@ def both(text: str, *args: Any, outs: tuple[Any, ...] = (), sizes: dict[str, int
     return fast, slow
 
 
-def forbid_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a call that takes the way through Python fails the test."""
+def through_python(operator: pk.Operator) -> Callable[..., Any]:
+    """Return calls of an operator that all take the way through Python, as where the environment names a target."""
 
-    def refuse(*args: Any, **named: Any) -> Any:
-        raise AssertionError("this call went through Python")
+    def call(*args: Any, **named: Any) -> Any:
+        os.environ["POLYKER_TARGET"] = "cpu"
+        try:
+            return operator(*args, **named)
+        finally:
+            del os.environ["POLYKER_TARGET"]
 
-    monkeypatch.setattr(_Calls, "_matched", refuse)
-    monkeypatch.setattr(Dispatch, "attempt", refuse)
+    return call
+
+
+@contextmanager
+def no_python() -> Iterator[None]:
+    """Let a call fail the test that takes the way through Python."""
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith(("api/kernel.py", "entry/dispatch.py")):
+            raise AssertionError("this call went through Python")
+
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def outcome(call: Callable[..., Any], make: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:

@@ -24,6 +24,7 @@ from polyker.codegen.llvm.jit.call_table import Api, Table
 from polyker.runtime.entry import tables
 from polyker.runtime.entry.native import Native, native
 from polyker.runtime.memory import address
+from tests.artifacts import compiled_of
 
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 # What may give the lock away; SAVE_THREAD does: its stand-in lets the other thread run instead.
@@ -146,7 +147,7 @@ class Trial:
         """Call in other ways until the row is another's, and drop all plans."""
         for _ in range(4):
             self.check(step, 3)
-        self.kernel._compiled._plans.clear()
+        compiled_of(self.kernel).plans.clear()
         gc.collect()
         self.garbage = overwrite(self.size)
 

@@ -128,7 +128,7 @@ def test_arrays_of_a_device_are_refused_by_kernels_of_the_cpu(value: object) -> 
 
 @pytest.mark.parametrize("value", CUDA_ARRAYS)
 def test_arrays_of_a_cuda_device_ask_for_its_driver(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_driver, "_found", lambda: (None, "libcuda: not there"))
+    monkeypatch.setattr(cuda_driver, "found_driver", lambda: (None, "libcuda: not there"))
     with pytest.raises(BackendUnavailable, match="libcuda: not there"):
         double(value)
 

@@ -14,6 +14,7 @@ import pytest
 import polyker as pk
 from polyker.api import compiling
 from polyker.runtime.cache import Cache
+from tests.artifacts import compiled_of
 from tests.runtime.support import coded
 
 
@@ -96,7 +97,7 @@ def test_evicted_kernels_go_on_working_and_are_freed_when_nobody_holds_them() ->
     a = coded((4, 4))
     expected = mm(a, a)
     kernel = mm.compile(a, a)
-    old = weakref.ref(kernel._compiled)
+    old = weakref.ref(compiled_of(kernel))
     with pk.options(cache_size=2, specialize="always"):
         for n in range(5, 10):
             mm(coded((n, n)), coded((n, n)))

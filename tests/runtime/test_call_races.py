@@ -14,6 +14,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.call_table import ROWS, Table
 from polyker.runtime.entry import tables
 from polyker.runtime.memory import address
+from tests.artifacts import compiled_of, table_of
 from tests.runtime.calls import MATMUL, NEEDS_ENTRY, both, f32
 
 pytestmark = NEEDS_ENTRY
@@ -38,14 +39,14 @@ def test_two_calls_interleaved_at_every_point_where_the_lock_can_go_are_right() 
 
 def consistent(table: tables.CallTable) -> None:
     """Check that the table points to rows that it keeps."""
-    words = table._words
+    words = table.words
     for k in range(int(words[Table.ROWS])):
-        assert int(words[Table.ROW + k]) in [address(row.words) for row in table._kept_rows[k]]
+        assert int(words[Table.ROW + k]) in [address(row.words) for row in table.kept_rows[k]]
 
 
 def test_a_table_that_is_changed_half_way_points_to_rows_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = adopted("y[i] = 3 * x[i]")
-    table: Any = kernel.func.__self__[1]
+    table = table_of(kernel)
     calls = 0
 
     class Interrupted(Exception):
@@ -76,14 +77,14 @@ def test_a_table_that_is_changed_half_way_points_to_rows_that_are_kept(monkeypat
 
 def test_a_row_lives_as_long_as_its_plan_or_its_place_in_a_table() -> None:
     kernel, _ = both(MATMUL, f32(4, 4), f32(4, 4))
-    (plan,) = kernel._compiled._plans.values()
+    (plan,) = compiled_of(kernel).plans.values()
     (row,) = plan.rows.values()
     words = weakref.ref(row.words)
-    table = kernel.func.__self__[1]
+    table = table_of(kernel)
     del row
-    table._kept_rows[0].clear()
+    table.kept_rows[0].clear()
     assert words() is not None
-    kernel._compiled._plans.clear()
+    compiled_of(kernel).plans.clear()
     del plan
     assert words() is None
 
@@ -92,19 +93,18 @@ def test_a_finalizer_that_calls_the_kernel_in_the_midst_of_its_adoption_is_no_tr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel = adopted("y[i] = 3 * x[i]")
-    table: Any = kernel.func.__self__[1]
+    table = table_of(kernel)
     inside = []
-    own = tables.CallTable._row
 
-    def row(self: Any, *args: Any) -> Any:
+    def address_after_calls(array: Any) -> int:
         if not inside:
             inside.append(1)
             x = f32(77)
             for _ in range(5):
                 assert (kernel(x) == 3 * x).all()
-        return own(self, *args)
+        return address(array)
 
-    monkeypatch.setattr(tables.CallTable, "_row", row)
+    monkeypatch.setattr(tables, "address", address_after_calls)
     x = f32(55)
     for _ in range(5):
         assert (kernel(x) == 3 * x).all()
@@ -125,7 +125,7 @@ def test_a_kernel_gets_one_table_where_two_threads_adopt_its_first_calls(monkeyp
     monkeypatch.setattr(tables, "adopted", adopted_together)
     monkeypatch.setattr(pk.Kernel, "hand_on_to", lambda self, function: handed.append(function))
     calls = kernel.func.__self__
-    (plan,) = [kernel._compiled.plan({}, [x], (((50,), x.dtype),), [f32(50)], None)]
+    (plan,) = [compiled_of(kernel).plan({}, [x], (((50,), x.dtype),), [f32(50)], None)]
     threads = [threading.Thread(target=calls._adopt, args=(plan, (), [x])) for _ in range(2)]
     for t in threads:
         t.start()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from tests.artifacts import table_of
 from tests.runtime.calls import (
     BUILTIN,
     MATMUL,
@@ -19,11 +20,12 @@ from tests.runtime.calls import (
     Sub,
     both,
     f32,
-    forbid_python,
     misaligned,
+    no_python,
     outcome,
     read_only,
     shown,
+    through_python,
 )
 from tests.runtime.support import coded
 
@@ -105,9 +107,8 @@ def operators() -> tuple[Any, Any]:
     for out in (None, f32(4, 4)):
         for _ in range(4):
             fast(f32(4, 4), f32(4, 4), out=out)
-    assert fast._quick is not None
-    slow._adopt = lambda *args: None
-    return fast, slow
+    assert table_of(fast) is not None
+    return fast, through_python(slow)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -123,18 +124,18 @@ def test_a_call_of_an_operator_ends_as_it_does_through_python(name: str, operato
         assert outcome(fast, CALLS[name]) == outcome(slow, CALLS[name])
 
 
-def test_plain_calls_in_any_form_need_no_python(matmul: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_calls_in_any_form_need_no_python(matmul: tuple[Any, Any]) -> None:
     kernel, _ = matmul
     a, b, out = f32(4, 4), f32(4, 4, salt=2), np.empty((4, 4), np.float32)
-    forbid_python(monkeypatch)
-    results = [kernel(a, b), kernel(A=a, B=b), kernel(a, B=b), kernel(B=b, A=a, out=None)]
-    results += [kernel(a, b, out=out), kernel(B=b, out=out, A=a), kernel(a, out=out, B=b)]
+    with no_python():
+        results = [kernel(a, b), kernel(A=a, B=b), kernel(a, B=b), kernel(B=b, A=a, out=None)]
+        results += [kernel(a, b, out=out), kernel(B=b, out=out, A=a), kernel(a, out=out, B=b)]
     assert all(r is out for r in results[4:])
     for result in results:
         np.testing.assert_array_equal(result, a @ b)
     for result in results[:4]:
         assert result.flags.owndata and result.flags.c_contiguous
-    with pytest.raises(AssertionError, match="went through Python"):
+    with pytest.raises(AssertionError, match="went through Python"), no_python():
         kernel(a, b.T)
 
 
@@ -180,12 +181,11 @@ def test_python_numbers_become_what_numpy_makes_of_them(dtype: str) -> None:
             float("nan"),
             1j,
         ]
-    quick, slow = pk.op(SCALED), pk.op(SCALED)
-    slow._adopt = lambda *args: None
+    quick, slow = pk.op(SCALED), through_python(pk.op(SCALED))
     for warm in (2, 2.0) if dtype in ("f8", "f4") else (2,):
         for _ in range(4):
             quick(warm, x)
-    assert quick._quick is not None and operator._quick is None
+    assert table_of(quick) is not None and table_of(operator) is None
     for number in numbers:
         assert outcome(quick, lambda n=number: ((n, x.copy()), {})) == outcome(
             slow, lambda n=number: ((n, x.copy()), {})
@@ -194,7 +194,7 @@ def test_python_numbers_become_what_numpy_makes_of_them(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", list("?bhilBHILefdFD"))
 def test_numpy_s_scalars_need_no_python_and_count_as_arrays_of_their_type(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
+    dtype: str,
 ) -> None:
     number = np.dtype(dtype).type(3)
     x = np.arange(5).astype("f8")
@@ -205,13 +205,12 @@ def test_numpy_s_scalars_need_no_python_and_count_as_arrays_of_their_type(
         for kernel, value in zip(kernels, given, strict=True):
             kernel(value, x)
             operator(value, x)
-    forbid_python(monkeypatch)
     for kernel, value in zip(kernels, given, strict=True):
-        found = kernel(a=value, x=x)
+        with no_python():
+            found, again = kernel(a=value, x=x), operator(value, x)
         np.testing.assert_array_equal(found, np.asarray(value) * x)
         assert found.dtype == np.result_type(np.asarray(value).dtype, x)
-        np.testing.assert_array_equal(operator(value, x), found)
-    monkeypatch.undo()
+        np.testing.assert_array_equal(again, found)
     assert kernels[2](a=np.float64(-2.5), x=x)[4] == -10
     with pytest.raises(pk.PolykerError):
         kernels[2](a=np.complex64(1), x=x)
@@ -270,14 +269,14 @@ def test_several_outs_are_taken_as_through_python(given: Callable[[], Any]) -> N
         assert outcome(kernel, call) == outcome(slow, call)
 
 
-def test_several_outs_are_met_without_python_and_are_the_arrays_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_outs_are_met_without_python_and_are_the_arrays_returned() -> None:
     kernel = pk.op("s[i] += A[i,j]; t[i,j] = 2 * A[i,j]").compile(pk.f32[4, 4])
     a, outs = f32(4, 4), (np.empty(4, np.float32), np.empty((4, 4), np.float32))
     for _ in range(4):
         named = kernel(a, out=outs)
-    forbid_python(monkeypatch)
     for out in (outs, named):
-        found = kernel(a, out=out)
+        with no_python():
+            found = kernel(a, out=out)
         assert type(found) is type(named)
         assert found.s is outs[0] and found.t is outs[1]
     np.testing.assert_array_equal(outs[1], 2 * a)
@@ -349,9 +348,10 @@ def test_results_of_every_kind_come_as_through_python(monkeypatch: pytest.Monkey
         for _ in range(3):
             fixed(*args, **sizes)
         kernels.append((fixed, args, sizes, expected))
-    forbid_python(monkeypatch)
     for kernel, args, sizes, expected in kernels:
-        assert shown(kernel(*args, **sizes)) == expected
+        with no_python():
+            found = kernel(*args, **sizes)
+        assert shown(found) == expected
 
 
 def test_an_in_out_argument_is_copied_unless_it_is_out() -> None:
@@ -373,8 +373,7 @@ def test_a_size_has_to_be_the_one_met_before() -> None:
     x, k = f32(20), f32(3)
     for _ in range(4):
         conv(x, k, H=7)
-    slow = pk.op("O[h] += X[h+r-1; pad=0] * K[r]  for h in 0:H")
-    slow._adopt = lambda *args: None
+    slow = through_python(pk.op("O[h] += X[h+r-1; pad=0] * K[r]  for h in 0:H"))
     for height in (7, 8, 0, -1, 7.0, True, np.int64(7), "7", None, 2**70):
         call = lambda h=height: ((x.copy(), k.copy()), {"H": h})  # noqa: E731
         assert outcome(conv, call) == outcome(slow, call)

@@ -13,6 +13,7 @@ from polyker.cli.doctor import examine
 from polyker.codegen.llvm.jit.call_table import Objects
 from polyker.runtime.entry import native as module
 from polyker.runtime.entry.native import Native, Unavailable, native
+from tests.artifacts import table_of
 from tests.runtime.support import coded
 
 
@@ -27,18 +28,18 @@ def test_this_interpreter_has_the_entry_or_says_why_not() -> None:
 @pytest.mark.parametrize("field", [f.name for f in fields(Objects)])
 def test_an_object_laid_out_in_another_way_is_noticed(field: str) -> None:
     right = Objects(item=tuple.__basicsize__)
-    assert module._layout(right) is None
+    assert module.layout_fault(right) is None
     # Offsets at which there is a word that can be read, but another one.
     wrong = replace(right, **{field: {"shape": right.strides, "strides": right.shape, "rank": 16}.get(field, 24)})
     if field == "item":
         wrong = replace(right, item=16)
-    assert module._layout(wrong) is not None
+    assert module.layout_fault(wrong) is not None
 
 
 def test_other_functions_of_numpy_are_noticed() -> None:
-    table = module._api()
+    table = module.api_table()
     assert not isinstance(table, Unavailable)
-    assert module._are_numpys(table)
+    assert module.are_numpys(table)
 
 
 def test_without_the_entry_calls_go_through_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_without_the_entry_calls_go_through_python(monkeypatch: pytest.MonkeyPat
     for _ in range(5):
         np.testing.assert_array_equal(kernel(a, a), a @ a)
         np.testing.assert_array_equal(operator(a, B=a, out=out), a @ a)
-    assert operator._quick is None and not isinstance(kernel.func, type(len))
+    assert table_of(operator) is None and not isinstance(kernel.func, type(len))
     assert any("because of a test" in finding.text for finding in examine())
 
 

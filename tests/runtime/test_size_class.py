@@ -11,6 +11,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
 from polyker.runtime.size_class import LARGEST, least, rounded
+from tests.artifacts import compiled_of
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def test_the_least_size_of_a_class_is_the_first_of_it() -> None:
 
 def test_sizes_of_one_class_share_a_kernel_and_those_of_another_get_their_own() -> None:
     made = kernel()
-    artifacts = made._compiled._artifacts
+    artifacts = compiled_of(made).artifacts
     assert not artifacts
     for shape in ((100, 98, 110), (97, 112, 101)):
         call(made, *shape)
@@ -63,7 +64,7 @@ def test_short_sizes_are_constants_of_their_class() -> None:
     for i, k, j in ((4, 40, 6), (40, 1, 32), (0, 3, 33), (3, 0, 40), (1, 1, 1), (4, 40, 6), (0, 0, 0)):
         a, b = np.arange(i * k).reshape(i, k), np.arange(k * j).reshape(k, j)
         np.testing.assert_array_equal(made(a, b), a @ b)
-    sizes = [{label for _, label in a.typed.sizes} for a in made._compiled._artifacts.values()]
+    sizes = [{label for _, label in a.typed.sizes} for a in compiled_of(made).artifacts.values()]
     assert sizes == [{"K"}, {"I"}, {"J"}, {"J"}, set(), set()]
 
 
@@ -78,7 +79,7 @@ def test_sums_that_no_call_of_a_class_makes_longer_are_not_cut() -> None:
     for k in (300, 1025):
         a, b = np.ones((100, k)), np.ones((k, 12))
         np.testing.assert_array_equal(made(a, b), a @ b)
-    cut = [".block" in a.stages["schedule"] for a in made._compiled._artifacts.values()]
+    cut = [".block" in a.stages["schedule"] for a in compiled_of(made).artifacts.values()]
     assert cut == [False, True]
 
 
@@ -86,14 +87,14 @@ def test_more_classes_than_are_kept_share_the_kernel_for_no_sizes_in_particular(
     made = kernel()
     for n in (*range(1, 17), 20, 30, 40):
         call(made, n, 3, 2)
-    assert len(made._compiled._artifacts) == 17
+    assert len(compiled_of(made).artifacts) == 17
 
 
 def test_one_kernel_serves_all_sizes_where_it_is_asked_for() -> None:
     made = kernel(specialize="never")
     for shape in ((100, 90, 110), (5, 6, 7), (0, 3, 2)):
         call(made, *shape)
-    assert len(made._compiled._artifacts) == 1
+    assert len(compiled_of(made).artifacts) == 1
 
 
 def test_sums_are_as_exact_for_sizes_that_stand_for_longer_ones() -> None:
@@ -129,6 +130,6 @@ def test_what_is_packed_for_sizes_is_packed_for_their_class() -> None:
     text, processor = "C[i,j] += A[i,k] * B[k,j]", replace(target("cpu:x86-64-v4"), caches=caches)
     fixed = pk.op(text).compile(pk.f64[256, 256], pk.f64[256, 256], target=processor, threads=1)
     assert "B is packed by blocks" in str(fixed.source("schedule"))
-    made = pk.op(text).compile(pk.f64["I", "K"], pk.f64["K", "J"], target=processor, threads=1)._compiled
+    made = compiled_of(pk.op(text).compile(pk.f64["I", "K"], pk.f64["K", "J"], target=processor, threads=1))
     of_class = made.artifact(sizes={name: 256 for name, _ in made.typed.sizes})
     assert "is packed by blocks" in of_class.stages["schedule"]

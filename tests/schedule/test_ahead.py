@@ -12,6 +12,7 @@ import polyker as pk
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, Prefetch
+from tests.artifacts import compiled_of
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, cached
 from tests.schedule.support import SMALL, case, lowered
 
@@ -203,7 +204,7 @@ def test_whole_lines_of_a_result_in_memory_are_asked_for_at_any_sizes() -> None:
     kernel = pk.op("C[a,b,c,i,j] += A[j,k,a,c] * B[i,b,k]").compile(
         A=pk.f64["J", "K", 8, 24], B=pk.f64[64, 16, "K"], threads=1, target="cpu:x86-64-v4"
     )
-    compiled = kernel._compiled
+    compiled = compiled_of(kernel)
     of = {"J": 16, "K": 24}
     artifact = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
     assert re.search(r"prefetch \w+\[.*to write", artifact.stages["loops"])
@@ -217,7 +218,7 @@ def test_results_of_unknown_sizes_are_asked_for_in_blocks(rows: int, terms: int,
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(
         pk.f64["I", "K"], pk.f64["K", "J"], threads=1, target="cpu:x86-64-v3"
     )
-    compiled = kernel._compiled
+    compiled = compiled_of(kernel)
     of = {"I": rows, "K": terms, "J": columns}
     found = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
     assert len(set(re.findall(r"prefetch (\w+)\[.*to write", found.stages["loops"]))) == count

@@ -26,6 +26,7 @@ from polyker.rewrite.reductions.contraction_order import contract
 from polyker.schedule import auto
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
+from tests.artifacts import compiled_of
 from tests.schedule.support import Case, assert_same, case
 
 TARGET = target("cpu:x86-64-v4")
@@ -210,7 +211,7 @@ def test_the_order_of_a_symbolic_contraction_is_that_of_the_sizes_of_the_call(si
         A=pk.f64["I", "J"], B=pk.f64["J", "K"], D=pk.f64["K", "L"]
     )
     np.testing.assert_allclose(kernel(a, b, d), a @ b @ d, rtol=1e-12)
-    *_, plan = kernel._compiled._plans.values()  # that of this call: the kernels of other sizes are kept with it
+    *_, plan = compiled_of(kernel).plans.values()  # that of this call: the kernels of other sizes are kept with it
     sizes_of = dict(zip(plan.artifact.kernel.integers, plan.integers))
     first = re.search(r"first (\S+) over", plan.artifact.stages["schedule"])[1]
     shape = re.search(rf"# {first}: f64\[(.*?)\]", plan.artifact.stages["loops"])[1].split(", ")

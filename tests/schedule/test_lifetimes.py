@@ -18,7 +18,7 @@ from polyker.poly.binding.bind import bind
 from polyker.runtime.memory import arena
 from polyker.schedule.nests.text_order import default_schedule
 from polyker.schedule.threads.lifetimes import Uses, never_together, uses_of
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_of, compiled_to
 
 f32 = pk.f32
 
@@ -37,7 +37,7 @@ def scratch_bytes(text: str, **arrays: np.ndarray) -> tuple[int, int, int]:
     kernel = operator.compile(**arrays)
     kernel(**arrays)
     artifact = compiled_to(kernel)
-    (plan,) = kernel._compiled._plans.values()
+    (plan,) = compiled_of(kernel).plans.values()
     sizes = [int(np.prod([int(e.value) for e in t.shape])) * t.dtype.itemsize for t in artifact.scratch]
     return plan.scratch_size, sum(sizes), len(sizes)
 
@@ -73,7 +73,7 @@ def test_of_symbolic_sizes_they_share_it_by_the_sizes_of_the_call() -> None:
         x = np.linspace(0, 1, n, dtype="f4")
         np.testing.assert_allclose(kernel(x), chained(x), rtol=1e-5)
     stored = len(compiled_to(kernel).scratch)
-    for n, plan in zip((1, 1000, 70_000), kernel._compiled._plans.values()):
+    for n, plan in zip((1, 1000, 70_000), compiled_of(kernel).plans.values()):
         assert 0 < plan.scratch_size < stored * ((4 * n + 63) & -64)
 
 

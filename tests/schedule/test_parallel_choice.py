@@ -13,6 +13,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.threads.parallel import parallel_schedule
 from polyker.schedule.tree.nodes import Kind, Member, loops
+from tests.fuzz.threads import whatever_it_wins
 from tests.passes import scheduled
 from tests.schedule.support import case
 
@@ -167,18 +168,15 @@ UNKNOWN = ("columns", "long product", "row by matrix", "elements")  # for sizes 
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_number_of_threads_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_of_threads_changes_a_bit(name: str) -> None:
     """Also where a region is not worth it: all loops that may run in parallel do."""
-    monkeypatch.setattr("polyker.pipeline.threads.LEAST", 1)
-    monkeypatch.setattr("polyker.schedule.threads.parallel.REGION", 1e-6)
-    monkeypatch.setattr("polyker.codegen.passes.parallel_profitability.settle.__defaults__", (1,))
     text, shapes, sizes = PROGRAMS[name]
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     for specialize in ("always", "never") if name in UNKNOWN else ("always",):
         results = []
         for threads in (1, 3):
-            with pk.options(threads=threads, specialize=specialize):
+            with whatever_it_wins(), pk.options(threads=threads, specialize=specialize):
                 results.append(pk.op(text)(*inputs, **sizes))
         for result in results[1:]:
             np.testing.assert_array_equal(result, results[0])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from tests.artifacts import compiled_of
 
 HEAT = """heat(A: f64[N,M], steps) -> A:
     for t in 0:steps:
@@ -73,16 +74,16 @@ def test_symbolic_kernels_compute_what_fixed_ones_do(name: str, data: st.DataObj
 def test_code_for_a_class_of_sizes_is_made_by_its_first_call() -> None:
     pk.clear_cache()
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32["M", "K"], B=pk.f32["K", "N"])
-    assert not kernel._compiled._artifacts
+    assert not compiled_of(kernel).artifacts
     kernel(np.ones((40, 50), np.float32), np.ones((50, 60), np.float32))
-    assert len(kernel._compiled._artifacts) == 1
+    assert len(compiled_of(kernel).artifacts) == 1
     assert "for" in kernel.source("loops")
 
 
 def test_what_is_empty_at_the_sizes_of_a_class_counts_as_one_value() -> None:
     op = pk.op("Y[i,j] += X[i,k] * B[k,j] for i in 60:N, j in 0:M")
     types = {"X": pk.f64["N", "K"], "B": pk.f64["K", "M"]}
-    compiled = op.compile(**types, target="cpu:x86-64-v4", threads=1)._compiled
+    compiled = compiled_of(op.compile(**types, target="cpu:x86-64-v4", threads=1))
     of = {"N": 40, "K": 50, "M": 60}
     schedule = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes}).stages["schedule"]
     assert "tiles i1, i0; terms i2" in schedule  # rows that cost nothing would come in any order

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.typed import TypedLoop, TypedStatement
-from polyker.machine.known import KNOWN
 from polyker.machine.model import Cache
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.time import cost as time_cost
@@ -132,9 +131,8 @@ def test_steps_that_are_copied_back_keep_their_bits(
     shape: tuple[int, int], steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_cost, "GAIN", 0.0)
-    monkeypatch.setitem(KNOWN, ROWS.name, ROWS)
     start = np.random.default_rng(1).standard_normal(shape)
-    found = pk.op(HEAT, steps=steps).compile(start, target=ROWS.name)
+    found = pk.op(HEAT, steps=steps).compile(start, target=ROWS)
     assert np.array_equal(found(start), plain(start, steps))
 
 
@@ -143,9 +141,8 @@ def test_a_kernel_for_any_number_of_steps_is_tiled_and_keeps_the_bits(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_cost, "GAIN", 0.0)
-    monkeypatch.setitem(KNOWN, ROWS.name, ROWS)
     start = np.random.default_rng(1).standard_normal(shape)
-    kernel = pk.op(HEAT).compile(A=pk.f64[shape], target=ROWS.name)
+    kernel = pk.op(HEAT).compile(A=pk.f64[shape], target=ROWS)
     assert "run in one part of space" in kernel.source("schedule")
     for steps in (0, 1, 2, 3, 8, 33):
         assert np.array_equal(kernel(start, steps=steps), plain(start, steps)), steps

@@ -35,7 +35,8 @@ def _check_processor(target: Target) -> None:
         )
 
 
-def _optimized(text: str, target: Target) -> object:
+def optimized(text: str, target: Target) -> object:
+    """Return the LLVM module of a text after LLVM's passes."""
     _check_processor(target)
     module = llvm.parse(text)
     for name in llvm.declared(module):
@@ -48,14 +49,14 @@ def _optimized(text: str, target: Target) -> object:
 def assembly(text: str, target: Target) -> str:
     """Return the assembly text of an LLVM IR module."""
     return run_exclusively(
-        lambda: llvm.emit_assembly(_optimized(text, target), target.triple, target.cpu, target.features)
+        lambda: llvm.emit_assembly(optimized(text, target), target.triple, target.cpu, target.features)
     )
 
 
 def object_code(text: str, target: Target) -> bytes:
     """Return the object file (ELF, or WebAssembly) of an LLVM IR module."""
     return run_exclusively(
-        lambda: llvm.emit_object(_optimized(text, target), target.triple, target.cpu, target.features)
+        lambda: llvm.emit_object(optimized(text, target), target.triple, target.cpu, target.features)
     )
 
 

@@ -134,7 +134,7 @@ def _bent(
                 match node:
                     case Call(op="mod", args=(inner, Literal() as size)) if not isinstance(inner, Literal):
                         reach = domain.apply(_elements(program, statement, inner))
-                        pieces = _pieces(program, "wrap", reach, size)
+                        pieces = pieces_of(program, "wrap", reach, size)
                         if pieces:
                             yield _Bent(node, None, inner, pieces)
             if read.pad is None or (read, d) in done:
@@ -142,7 +142,7 @@ def _bent(
             extent = program.tensor(read.tensor).shape[d]
             reach = domain.apply(_elements(program, statement, subscript))
             if not reach.is_subset(_inner(program, extent)):
-                pieces = _pieces(program, read.pad.mode, reach, extent)
+                pieces = pieces_of(program, read.pad.mode, reach, extent)
                 if pieces:
                     yield _Bent(read, d, subscript, pieces)
 
@@ -152,7 +152,7 @@ def _inner(program: TypedProgram, extent: Expr) -> Set:
     return _interval(program, _Piece(lit(0), subtract(extent, lit(1)), 1, lit(0)))
 
 
-def _pieces(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple[_Piece, ...] | None:
+def pieces_of(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple[_Piece, ...] | None:
     """Return where the subscripts `reach` are affine, None where that is too often, or not known of all sizes."""
     last, found = subtract(size, lit(1)), list[_Piece]()
     match mode:

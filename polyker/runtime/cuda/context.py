@@ -95,7 +95,7 @@ class Context:
         """Make the context current again that was so before `enter`."""
         self._cu.cuCtxPopCurrent_v2(byref(c_void_p()))
 
-    def _status(self, function: Callable[..., int], *arguments: Any) -> int:
+    def status(self, function: Callable[..., int], *arguments: Any) -> int:
         """Call a function in this context; the caller's thread keeps its own."""
         entered = self.enter()
         try:
@@ -105,7 +105,7 @@ class Context:
                 self.leave()
 
     def _call(self, function: str, *arguments: Any, about: object = "") -> None:
-        status = self._status(getattr(self._cu, function), *arguments)
+        status = self.status(getattr(self._cu, function), *arguments)
         if status:
             raise self._failure(function, status, about)
 
@@ -154,7 +154,7 @@ class Context:
         handle = c_void_p()
         functions: dict[str, Function] = {}
         with self._relaxed():
-            status = self._status(self._cu.cuModuleLoadData, byref(handle), image)
+            status = self.status(self._cu.cuModuleLoadData, byref(handle), image)
             if status == NO_BINARY:
                 raise failure(OTHER_ARCH, about=about, device=self.number, arch=self.arch())
             if status:
@@ -168,7 +168,7 @@ class Context:
                         self._call("cuFuncSetAttribute", function, _SHARED, size, about=f"{name}, {size} bytes")
                     functions[name] = Function(function.value or 0, f"{name} of {about}", size)
             except BaseException:
-                self._status(self._cu.cuModuleUnload, handle)
+                self.status(self._cu.cuModuleUnload, handle)
                 raise
         return module
 
@@ -189,7 +189,7 @@ class Context:
                 if not self._is_done(work):
                     self._dropped.append((module, flag, work))  # the next load tries again
                     continue
-                self._status(self._cu.cuModuleUnload, module.handle)
+                self.status(self._cu.cuModuleUnload, module.handle)
                 if flag is not None:
                     self._flags.append(flag)
 
@@ -197,7 +197,7 @@ class Context:
         """Wait for the work of a module; return whether that could be done: not for streams that are being captured."""
         for stream, last in work.pending():
             capturing = c_int()
-            if self._status(self._cu.cuStreamIsCapturing, stream, byref(capturing)) or capturing.value:
+            if self.status(self._cu.cuStreamIsCapturing, stream, byref(capturing)) or capturing.value:
                 return False
             if self._waited(stream):
                 return False
@@ -206,10 +206,10 @@ class Context:
 
     def _waited(self, stream: int) -> int:
         """Wait for a stream; return the status."""
-        status = self._status(self._cu.cuStreamSynchronize, stream)
+        status = self.status(self._cu.cuStreamSynchronize, stream)
         # Its owner has destroyed it, its work may not be done; or it is another stream in each thread.
         if status in _GONE or (stream == _PER_THREAD and not status):
-            status = self._status(self._cu.cuCtxSynchronize)
+            status = self.status(self._cu.cuCtxSynchronize)
         return status
 
     def flag(self) -> Flag:
@@ -239,7 +239,7 @@ class Context:
                 status = self._cu.cuMemAllocFromPoolAsync(byref(address), size, self._pool, stream)
             if status != OUT_OF_MEMORY or not again:
                 break
-            self._status(self._cu.cuStreamSynchronize, stream)  # what was given back is free when its work is done
+            self.status(self._cu.cuStreamSynchronize, stream)  # what was given back is free when its work is done
             self.trim()
         if status:
             raise self._failure("cuMemAllocFromPoolAsync" if self._pool else "cuMemAlloc", status, f"{size} bytes")
@@ -304,9 +304,7 @@ class Context:
     def is_capturing(self, stream: int) -> bool:
         """Return whether what is queued on a stream becomes a graph; the default one's cannot."""
         found = c_int()
-        return (
-            bool(stream) and not self._status(self._cu.cuStreamIsCapturing, stream, byref(found)) and found.value != 0
-        )
+        return bool(stream) and not self.status(self._cu.cuStreamIsCapturing, stream, byref(found)) and found.value != 0
 
     def follow(self, stream: int, earlier: int) -> None:
         """Let what is queued on a stream from now on wait for what was queued on another one."""
@@ -316,7 +314,7 @@ class Context:
             self._call("cuEventRecord", event, earlier)
             self._call("cuStreamWaitEvent", stream, event, 0)
         finally:
-            self._status(self._cu.cuEventDestroy_v2, event)  # it lives until both streams have passed it
+            self.status(self._cu.cuEventDestroy_v2, event)  # it lives until both streams have passed it
 
     def synchronize(self, stream: int) -> None:
         """Wait for all that was queued on a stream."""

@@ -74,10 +74,10 @@ def native() -> Native | Unavailable:
     if found is not None:
         return Unavailable(found)
     objects = Objects(item=tuple.__basicsize__)
-    found = _layout(objects)
+    found = layout_fault(objects)
     if found is not None:
         return Unavailable(found)
-    api = _api()
+    api = api_table()
     if isinstance(api, Unavailable):
         return api
     from polyker.codegen.llvm.jit.build import is_host
@@ -119,7 +119,7 @@ def _interpreter() -> str | None:
     return None
 
 
-def _layout(objects: Objects) -> str | None:
+def layout_fault(objects: Objects) -> str | None:
     """Check the offsets on arrays of several kinds, a tuple, a weak reference, scalars, and their types."""
     base = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     read_only = base[1:, ::2].view()
@@ -171,7 +171,7 @@ def _word(address: int) -> int:
     return ctypes.c_int64.from_address(address).value
 
 
-def _api() -> Array | Unavailable:
+def api_table() -> Array | Unavailable:
     """Return the addresses of what the entry calls, numpy's functions tried on arrays first."""
     table = np.zeros(len(Api), np.int64)
     for symbol, name in _SYMBOLS.items():
@@ -192,10 +192,11 @@ def _api() -> Array | Unavailable:
         return Unavailable(f"numpy's binary interface is {version:#x}, not that of numpy 2")
     for symbol, index in _FUNCTIONS.items():
         table[symbol] = _word(functions + 8 * index)
-    return table if _are_numpys(table) else Unavailable("numpy's functions are not those expected")
+    return table if are_numpys(table) else Unavailable("numpy's functions are not those expected")
 
 
-def _are_numpys(table: Array) -> bool:
+def are_numpys(table: Array) -> bool:
+    """Whether NumPy's functions of a table do what the entry expects of them, tried on arrays."""
     empty = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
         int(table[Api.EMPTY])
     )

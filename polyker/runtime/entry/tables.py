@@ -66,7 +66,7 @@ class CallTable:
     """The table of one callable, and what it points to. It keeps no plan alive: a row whose plan is gone fits nothing.
 
     The emitted entry reads it while this changes it, between any two bytecodes, and a signal handler may end any function here
-    half-way. So what the table's words point to is kept, in `_kept_rows`, before they do and until they do no more; and
+    half-way. So what the table's words point to is kept, in `kept_rows`, before they do and until they do no more; and
     a plan keeps its own rows, for calls that go on while theirs is replaced.
 
     What may be given: the program's parameters, which may go by position, then its other sizes; those that are its inputs are
@@ -74,7 +74,15 @@ class CallTable:
     """
 
     __slots__ = (
-        "__weakref__", "_fixed", "_inputs", "_kept", "_kept_rows", "_lock", "_names", "_next", "_words",
+        "__weakref__",
+        "_fixed",
+        "_inputs",
+        "_kept",
+        "_lock",
+        "_names",
+        "_next",
+        "kept_rows",
+        "words",
     )  # fmt: skip
 
     def __init__(self, api: Array, callee: Callee) -> None:
@@ -85,7 +93,7 @@ class CallTable:
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
         self._lock = threading.Lock()
-        self._kept_rows: list[list[_Row]] = []  # by place in the table; it points to one of each
+        self.kept_rows: list[list[_Row]] = []  # by place in the table; it points to one of each
         self._next = 0
         words = np.zeros(len(Table) - 1 + ROWS, np.int64)
         words[Table.API] = address(api)
@@ -98,11 +106,11 @@ class CallTable:
         words[Table.POSITIONAL], words[Table.COUNT] = len(program.parameters), len(self._names)
         words[Table.NAMES] = address(identities)
         words[Table.RESULT] = 0 if result is None else id(result)
-        self._words = words
+        self.words = words
 
     def callable(self, made: Native) -> Callable[..., Any]:
         """Return the callable; it keeps this table, which does not keep it."""
-        return made.make((self._words, self))
+        return made.make((self.words, self))
 
     def add(self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
         """Let calls like one with these inputs and sizes go straight to the plan's kernel; return whether they do now."""
@@ -135,10 +143,10 @@ class CallTable:
     @property
     def rows(self) -> list[_Row]:
         """The rows that the table points to."""
-        at = (int(self._words[Table.ROW + k]) for k in range(int(self._words[Table.ROWS])))
+        at = (int(self.words[Table.ROW + k]) for k in range(int(self.words[Table.ROWS])))
         return [
             next(row for row in kept if address(row.words) == place)
-            for place, kept in zip(at, self._kept_rows, strict=False)
+            for place, kept in zip(at, self.kept_rows, strict=False)
         ]
 
     def _put(self, row: _Row) -> None:
@@ -148,12 +156,12 @@ class CallTable:
         if k == ROWS:
             k = self._next
             self._next = (k + 1) % ROWS
-        if k == len(self._kept_rows):
-            self._kept_rows.append([])
-        self._kept_rows[k].append(row)
-        self._words[Table.ROW + k] = address(row.words)
-        self._words[Table.ROWS] = max(k + 1, len(rows))
-        del self._kept_rows[k][:-1]
+        if k == len(self.kept_rows):
+            self.kept_rows.append([])
+        self.kept_rows[k].append(row)
+        self.words[Table.ROW + k] = address(row.words)
+        self.words[Table.ROWS] = max(k + 1, len(rows))
+        del self.kept_rows[k][:-1]
 
     def _row(
         self, plan: Plan, weak: ReferenceType[Plan], inputs: Sequence[Any], sizes: Mapping[str, int]

@@ -1,0 +1,148 @@
+"""Tests use what is public: a file that looks into polyker, or puts something else in its place, says here why it must."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+PRODUCT = [p for top in ("polyker", "codegen", "einsum_frontend") for p in sorted((ROOT / top).rglob("*.py"))]
+OF_NAMEDTUPLES = {"_fields", "_asdict", "_replace"}
+
+SMALL = "a program small enough for a test is too small for it to be worth its cost"
+NO_CARD = "whether this machine has a GPU must not matter"
+# By file why, and what.
+ALLOWED: dict[str, tuple[str, set[str]]] = {
+    "artifacts.py": (
+        "the door to what users do not see: other files go through it",
+        {"_after", "_compiled", "_quick", "_state"},
+    ),
+    "cli/test_cli.py": ("a spelling that is wrong", {"SPELLINGS.tmm"}),
+    "codegen/test_ahead.py": ("all iterations of a small loop are listed", {"ahead.LINES"}),
+    "codegen/test_stream.py": (SMALL, {"llvm_stream.LONG", "llvm_stream.TURN"}),
+    "fuzz/eager.py": (SMALL, {"compiling.target_named", "module.name"}),
+    "fuzz/poison.py": ("memory comes back zeroed by chance", {"calls.aligned_block"}),
+    "fuzz/threads.py": (SMALL, {"lowering.LEAST", "parallel.START", "regions.settle.__defaults__"}),
+    "gpu/device.py": (NO_CARD, {"cuda_driver.found_driver", "loaded.cubin"}),
+    "gpu/run_time.py": (NO_CARD, {"cuda_driver.found_driver", "cuda_driver.in_use"}),
+    "gpu/test_barriers.py": ("one operand's steps on chip or many", {"polyker.schedule.gpu.contract.MOST_STAGES"}),
+    "gpu/test_build.py": (
+        "compilers that are not there, a disk that is full, and what must not be called",
+        {
+            "cuda_build.run_nvcc", "cuda_build.shutil.which", "cuda_build.subprocess.run", "cuda_build.version_of",
+            "cuda_cache.MOST", "cuda_cache.os.replace", "nvrtc.architectures", "nvrtc.compile_nvrtc", "nvrtc.library",
+        },
+    ),
+    "gpu/test_cuda_text.py": (NO_CARD, {"cuda_driver.why_not"}),
+    "gpu/test_driver.py": (NO_CARD, {"cuda_driver.found_driver"}),
+    "gpu/test_run_time_edges.py": (
+        "a thread that comes between, and whether a call was planned anew",
+        {"bound.bound_call", "loaded_module.Loaded.sync", "type(device).status", "type(device).synchronize"},
+    ),
+    "gpu/test_runs.py": (SMALL + "; a choice that fails", {"gpu_auto.choose_contraction", "gpu_contract.LAUNCH"}),
+    "gpu/test_streams.py": ("whether a call was planned anew; " + NO_CARD, {"bound.bound_call", "cuda_driver.found_driver"}),
+    "gpu/test_swizzle.py": ("a layout that is wrong", {"Swizzle.place"}),
+    "gpu/test_waits.py": ("one operand's steps on chip or many", {"polyker.schedule.gpu.contract.MOST_STAGES"}),
+    "poly/test_coverage.py": ("a quota that a small program exceeds", {"bind_module.QUOTA"}),
+    "quick.py": ("what must not be called", {"binding.parse"}),
+    "rewrite/conftest.py": (SMALL, {"step_blocks.LEAST_BLOCKS", "step_blocks.STEPS"}),
+    "runtime/interleave.py": ("each call takes the place of another's row", {"tables.ROWS"}),
+    "runtime/test_arrays.py": (NO_CARD, {"cuda_driver.found_driver"}),
+    "runtime/test_call_races.py": (
+        "threads that meet, locks that are held, and interrupts at each of some steps",
+        {"_adopt", "_adopting", "_lock", "_table", "pk.Kernel.hand_on_to", "tables.address", "tables.adopted"},
+    ),
+    "runtime/test_native.py": (
+        "an interpreter without the entry",
+        {"polyker.runtime.entry.native.native", "polyker.runtime.entry.tables.native"},
+    ),
+    "schedule/test_contract.py": ("a choice that fails", {"auto.best_fusion"}),
+    "schedule/test_fuse_costs.py": ("what one part of a cost decides", {"fuse_cost.BLOCKS"}),
+    "schedule/test_fuse_programs.py": (
+        SMALL + "; a proof that fails, and how often a choice is made",
+        {"fuse_cost.WORTH", "fuse_cost.choose", "lowering.prove", "order.BLOCK_TERMS"},
+    ),
+    "schedule/test_operation_cost.py": ("what one part of a cost decides", {"operation_cost.BRING"}),
+    "schedule/test_plainer.py": ("a proof and a lowering that fail", {"lowering.lower", "lowering.prove"}),
+    "schedule/test_search_blocks.py": (SMALL, {"module.LEAST", "module.WORTH"}),
+    "schedule/test_time_tiling.py": (SMALL + "; tiles of any size", {"TimeCosts.best", "time_cost.WORTH"}),
+    "target/test_targets.py": ("a processor that this machine has not", {"llvm_binding.host_cpu"}),
+    "test_fuzz.py": ("a proof that fails", {"module.proven_kernel"}),
+    "test_fuzz_steps.py": ("a proof that fails, or accepts all", {"prove.check"}),
+}  # fmt: skip
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in OF_NAMEDTUPLES
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a file defines, of attributes too."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield each name that a file imports, with the module that it is from."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from ((a.asname or a.name, f"{module}.{a.name}") for a in names)
+            case ast.Import(names=names):
+                yield from ((a.asname or a.name.split(".")[0], a.name) for a in names)
+
+
+def patched(tree: ast.AST, modules: dict[str, str]) -> Iterator[str]:
+    """Yield what of polyker a file puts something else in place of."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="setattr" | "delattr" | "object"), args=[ast.Constant(value=str(name)), *_]
+            ):
+                yield name
+            case ast.Call(
+                func=ast.Attribute(attr="patch") | ast.Name(id="patch"), args=[ast.Constant(value=str(name)), *_]
+            ):
+                yield name
+            case ast.Call(
+                func=ast.Attribute(attr="setattr" | "delattr" | "object" | "setitem"), args=[thing, name, *_]
+            ):
+                yield f"{ast.unparse(thing)}.{name.value if isinstance(name, ast.Constant) else ast.unparse(name)}"
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=thing), attr=name)]) if thing in modules:
+                yield f"{thing}.{name}"
+
+
+def looked_into(path: Path, private: set[str]) -> set[str]:
+    """Return the private names of polyker that a test file uses, and what of polyker it patches."""
+    tree = ast.parse(path.read_text())
+    modules = {name: module for name, module in imported(tree) if module.split(".")[0] == "polyker"}
+    others = {name for name, _ in imported(tree)} - set(modules)
+    own = {name for name in defined(tree) if is_private(name)}
+    assigned = {n.id for a in ast.walk(tree) if isinstance(a, ast.Assign) for n in a.targets if isinstance(n, ast.Name)}
+    assigned |= {n.name for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
+    found = {m for m in modules.values() if is_private(m.rpartition(".")[2])}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=value, attr=name) if name in private - own:
+                if not (isinstance(value, ast.Name) and value.id in {"self", "cls", *others}):
+                    found.add(name)
+    for name in patched(tree, modules):
+        root = name.split(".")[0].split("(")[0]
+        if root in modules or root == "polyker" or root not in {*others, *assigned, "tests"}:
+            found.add(name)
+    return found
+
+
+def test_a_test_looks_into_polyker_only_where_nothing_else_can_show_it() -> None:
+    private = {name for p in PRODUCT for name in defined(ast.parse(p.read_text())) if is_private(name)}
+    found = {p.relative_to(TESTS).as_posix(): looked_into(p, private) for p in sorted(TESTS.rglob("*.py"))}
+    assert {p: sorted(names) for p, names in found.items() if names} == {
+        p: sorted(names) for p, (_, names) in ALLOWED.items()
+    }
+    assert all(reason for reason, _ in ALLOWED.values())
