@@ -34,10 +34,12 @@ def ended_process(command: list[str], where: str) -> tuple[int, str, str, float]
     return process.returncode, out, words, time.monotonic()
 
 
+TURNS = [*WAYS, *(way for way in WAYS if way.startswith("daemons") for _ in range(3))]
+
+
 def run(trial: Trial) -> None:
     """Run one process to its end."""
-    ways = [way for way in WAYS for _ in range(4 if way.startswith("daemons") else 1)]
-    way, seed = trial.random.choice(ways), trial.random.getrandbits(30)
+    way, seed = trial.turn(TURNS), trial.random.getrandbits(30)
     # A process that takes note of crashes takes longer to end, so only some do.
     noted = ["-X", "faulthandler"] if trial.random.random() < 0.3 else []
     command = [sys.executable, *noted, "-m", "tests.edge.ending", way, str(seed)]
@@ -68,4 +70,4 @@ def run(trial: Trial) -> None:
         trial.check(took < SOON, f"{where}: its end took {took:.1f} s")
 
 
-PART = Part(run, limit=100.0, per_child=10)
+PART = Part(run, limit=100.0, per_child=10, turns=len(WAYS))

@@ -271,11 +271,14 @@ def quiet_alarm() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+SCENARIOS = plain, nested, within_handler, processes, programs, plain, plain
+
+
 def run(trial: Trial) -> None:
     """Fork in one of the ways."""
     problem = compile_and_call(trial.random)  # a child must not find a module half imported by a frame that it left
     trial.check(not problem, problem)
-    scenario = trial.random.choice((plain, plain, plain, nested, within_handler, processes, programs))
+    scenario = trial.turn(SCENARIOS)
     with quiet_alarm():
         try:
             scenario(trial)
@@ -295,4 +298,4 @@ def judge(notes: Mapping[str, Sequence[float]]) -> list[str]:
     return []
 
 
-PART = Part(run, limit=150.0, per_child=6, judge=judge)
+PART = Part(run, limit=150.0, per_child=6, turns=len(SCENARIOS), judge=judge)

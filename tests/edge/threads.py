@@ -286,9 +286,12 @@ def dropped_kernels(trial: Trial) -> None:
     )
 
 
+SCENARIOS = mixed, long_copies, replaced_rows, dropped_kernels, mixed, long_copies
+
+
 def run(trial: Trial) -> None:
     """Run one of the ways to share kernels."""
-    scenario = trial.random.choice((mixed, mixed, long_copies, long_copies, replaced_rows, dropped_kernels))
+    scenario = trial.turn(SCENARIOS)
     with switching(trial.random.choice((None, 1e-5, 1e-6))):
         try:
             scenario(trial)
@@ -297,4 +300,4 @@ def run(trial: Trial) -> None:
     pk.clear_cache()
 
 
-PART = Part(run, limit=90.0, per_child=12)
+PART = Part(run, limit=90.0, per_child=12, turns=len(SCENARIOS))

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PARTS = ("threads", "signals", "exits", "forks", "arguments", "liars")
 
@@ -40,6 +43,10 @@ class Trial:
         if not holds:
             raise Wrong(problem if isinstance(problem, str) else problem())
 
+    def turn(self, kinds: Sequence[T]) -> T:
+        """Return the kind whose turn it is: as many trials as there are kinds have each of them once."""
+        return kinds[self.number % len(kinds)]
+
     def note(self, name: str, value: float) -> None:
         """Keep a measured value; the campaign prints the distribution of each name."""
         with self._lock:
@@ -55,12 +62,14 @@ class Trial:
 class Part:
     """A part of the campaign: its trial, the seconds that one may take, and how many a child process runs.
 
-    `judge`: problems of all that the trials noted together, such as a share that is too small.
+    `turns`: trials after which each kind had its turn, where kinds take turns. `judge`: problems of all that the trials noted
+    together, such as a share that is too small.
     """
 
     run: Callable[[Trial], None]
     limit: float = 60.0
     per_child: int = 20
+    turns: int = 0
     judge: Callable[[Mapping[str, Sequence[float]]], list[str]] = lambda notes: []
 
 
