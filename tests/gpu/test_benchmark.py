@@ -128,7 +128,6 @@ def gone_after(pid, seconds=5.0):
         time.sleep(0.1)
 
 
-@needs_compiler
 def test_a_dry_smoke_run_has_a_line_for_each_item_whatever_becomes_of_it(capsys, tmp_path):
     pytest.importorskip("torch")
     file = tmp_path / "rows.jsonl"
@@ -334,20 +333,26 @@ def test_bad_cases_on_the_stub_cost_their_own_rows_alone(on_stub, tmp_path):
 
 
 @needs_nvcc
-def test_bad_items_of_a_smoke_run_on_the_stub_cost_their_own_rows_alone(on_stub, tmp_path):
+def test_each_item_of_a_smoke_run_has_a_line_whatever_becomes_of_it(on_stub, capsys, tmp_path):
     lines = tmp_path / "rows.jsonl"
     bad = [x for name in ("raises", "hangs=3", "exits", "good") for x in ("--add", f"{BAD}{name}")]
-    command = ["--smoke", "--stub", "--limit", "60", "--case", "row sums,transpose-16384", *bad, "--out", str(lines)]
+    chosen = "row sums,several GPUs,transpose-16384"
+    command = ["--smoke", "--stub", "--limit", "60", "--case", chosen, *bad, "--out", str(lines)]
     assert gpu.main(command) == 1
-    assert {f["item"]: f["status"] for f in rows_of(lines) if "item" in f} == {
+    text, rows = capsys.readouterr().out, rows_of(lines)
+    assert {f["item"]: f["status"] for f in rows if "item" in f} == {
         "the card": "ok",
         "row sums": "ok",
+        "several GPUs": "skip",
         f"{BAD}raises": "error",
         f"{BAD}hangs": "hung",
         f"{BAD}exits": "dead",
         f"{BAD}good": "ok",
         "transpose-16384": "ok",
     }
+    assert "no answer in 3 s while it waited" in text
+    assert "the process ended with status 7" in text
+    assert rows[-1]["part"] == "summary" and rows[-1]["hung"] == [f"{BAD}hangs"]
 
 
 def row(case, group, polyker, **more):
