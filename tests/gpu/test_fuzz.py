@@ -3,7 +3,7 @@
 from tests.fuzz.campaign import Campaign
 from tests.gpu.support import needs_compiler
 
-CASES = 30
+CASES = 15
 
 
 @needs_compiler

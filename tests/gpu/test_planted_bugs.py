@@ -117,12 +117,11 @@ def test_without_a_bug_nothing_is_reported(body, sanitizer):
     np.testing.assert_allclose(found.arrays[2], want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("bug", [pytest.param(n, marks=needs_sanitizer(b[3])) for n, b in BUGS.items()])
-def test_the_bug_is_reported(bug, seed):
+def test_the_bug_is_reported(bug):
     body, right, wrong, sanitizer, report = BUGS[bug]
     assert right in body
-    found, _ = run(body.replace(right, wrong), sanitizer, seed)
+    found, _ = run(body.replace(right, wrong), sanitizer, 0)
     assert report in found.report
 
 

@@ -301,7 +301,7 @@ def test_whatever_function_fails_is_told_nothing_is_lost_and_the_next_call_works
     for function, count in called.items():
         if function in PASSED_OVER:
             continue
-        for number in {0, count - 1}:
+        for number in {count - 1} if resident else {0, count - 1}:
             card.stub.fail(function, 1, number)
             try:
                 call()
@@ -319,7 +319,7 @@ def test_whatever_function_fails_is_told_nothing_is_lost_and_the_next_call_works
 
 
 def test_kernels_that_are_dropped_are_unloaded(card):
-    for n in range(30):
+    for n in range(8):
         kernel = pk.op(f"Y[i] = X[i] * {n}").compile(pk.f64[8], target="cuda")
         kernel(np.ones(8))
         del kernel

@@ -133,7 +133,7 @@ def affine(names):
     return st.recursive(leaf, grown, max_leaves=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), step=st.integers(1, 3), size=st.integers(0, 12))
 def test_the_greatest_value_is_no_less_than_any(data, step, size):
     loops = []

@@ -51,8 +51,8 @@ def test_loops_of_symbolic_sizes_run_by_blocks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@given(n=st.integers(0, 60))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n=st.integers(0, 40))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_kernel_for_all_sizes_gives_what_the_text_says(name: str, n: int) -> None:
     assert_same_for(TEXTS[name], n, "never")
 
