@@ -128,29 +128,6 @@ def gone_after(pid, seconds=5.0):
         time.sleep(0.1)
 
 
-def test_a_dry_smoke_run_has_a_line_for_each_item_whatever_becomes_of_it(capsys, tmp_path):
-    pytest.importorskip("torch")
-    file = tmp_path / "rows.jsonl"
-    bad = [x for name in ("raises", "hangs=3", "exits") for x in ("--add", f"{BAD}{name}")]
-    chosen = "row sums,several GPUs,transpose-16384"
-    command = ["--smoke", "--dry-run", "--rounds", "1", "--limit", "60", "--case", chosen, *bad, "--out", str(file)]
-    assert gpu.main(command) == 1
-    text, rows = capsys.readouterr().out, rows_of(file)
-    status = {f["item"]: f["status"] for f in rows if "item" in f}
-    assert status == {
-        "the card": "ok",
-        "row sums": "ok",
-        "several GPUs": "skip",
-        f"{BAD}raises": "error",
-        f"{BAD}hangs": "hung",
-        f"{BAD}exits": "dead",
-        "transpose-16384": "ok",
-    }
-    assert "no answer in 3 s while it waited" in text
-    assert "the process ended with status 7" in text
-    assert rows[-1]["part"] == "summary" and rows[-1]["hung"] == [f"{BAD}hangs"]
-
-
 @needs_compiler
 def test_a_smoke_run_ends_in_time_and_says_what_was_left(capsys, tmp_path):
     pytest.importorskip("torch")
