@@ -13,8 +13,7 @@ from math import gcd, isqrt, prod
 
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.cost.operation_cost import arithmetic
-from polyker.cost.packable import can_pack_block
-from polyker.cost.plan import Plan
+from polyker.cost.plan import Plan, can_pack_block
 from polyker.cost.prefetch import next_tile
 from polyker.cost.table import COPY, COPY_ALONE, COPY_ROW, COPY_TRANSPOSED
 from polyker.cost.tile_cost import LEAST_TERMS

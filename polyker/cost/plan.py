@@ -9,7 +9,7 @@ from math import prod
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, children, walk
 from polyker.ir.functions import OPERATORS, TABLE, cost_of
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.machine.model import Target
 
 # Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
@@ -131,3 +131,18 @@ def bare_target(measured: Measured) -> bool:
     return len(set(names)) == len(measured.statement.subscripts) == len(names) and all(
         measured.bounds[n][0] == 0 for n in names
     )
+
+
+def can_pack(read: Read, vector: str) -> bool:
+    """Whether a read's subscripts are affine and move with the vector iterator."""
+    parts = [coefficients(s) for s in read.subscripts]
+    return all(p is not None for p in parts) and any(p is not None and p.get(vector) for p in parts)
+
+
+def can_pack_block(read: Read) -> bool:
+    """Whether each subscript of a read is affine in an iterator of its own, and none is padded."""
+    if read.pad is not None:
+        return False
+    parts = [coefficients(s) for s in read.subscripts]
+    used = [i for s in read.subscripts for i in indices_of(s)]
+    return all(p is not None for p in parts) and len(used) == len(set(used))

@@ -18,8 +18,7 @@ from polyker.cost.access_cost import access_cost, rows_longer
 from polyker.cost.measure import Measured, MemoryAccess
 from polyker.cost.memory import beyond, fresh, is_one_row_faster, rows_at_once
 from polyker.cost.operation_cost import arithmetic, takes_pairs
-from polyker.cost.packable import can_pack
-from polyker.cost.plan import Plan, bare_target, unit_iterator, vector_lanes
+from polyker.cost.plan import Plan, bare_target, can_pack, unit_iterator, vector_lanes
 from polyker.cost.tile_reads import TileRead, is_whole_lines, panel_of, passes_once
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import PAGE, Target

@@ -21,7 +21,7 @@ PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
 def many(monkeypatch):
     """Return a simulator of a GPU of many multiprocessors for which one more launch costs nothing."""
     pk.clear_cache()
-    monkeypatch.setattr(gpu_contract, "LAUNCH", 0)
+    monkeypatch.setattr(gpu_contract, "GPU_LAUNCH", 0)
     yield replace(target("cuda-sim"), gpu=replace(target("cuda:sm_90a").gpu, simulated=True))
     pk.clear_cache()
 

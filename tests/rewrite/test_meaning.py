@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from polyker.cost.packable import can_pack
+from polyker.cost.plan import can_pack
 from polyker.ir.expr import Index, Read, Reduce, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
