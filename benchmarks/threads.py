@@ -67,7 +67,7 @@ def region(threads: int) -> Callable[[int], float]:
     """Return a function that runs so many regions, with next to nothing in them, and returns the seconds it took."""
     import numpy as np
 
-    from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, LoopKind, Space, Store, Var
+    from polyker.codegen.ir.kernel import Buffer, Const, For, KernelIR, LoopKind, Space, Store, Var
     from polyker.codegen.llvm.emit import emit
     from polyker.codegen.llvm.jit.build import build
     from polyker.codegen.llvm.jit.detect import host
@@ -77,7 +77,7 @@ def region(threads: int) -> Callable[[int], float]:
     write = (Store("y", (Var("i"),), Const(1.0, f64)),)
     loop = For("i", Const(0), Const(8 * threads), write, 8, LoopKind.PARALLEL, threads)
     y = Buffer("y", f64, (Const(8 * threads),), (Const(1),), Space.ARGUMENT)
-    kernel = Kernel("kernel", (y,), ("R",), (For("r", Const(0), Var("R"), (loop,)),))
+    kernel = KernelIR("kernel", (y,), ("R",), (For("r", Const(0), Var("R"), (loop,)),))
     code = build(emit(kernel, host()), host())
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(code.address)
     array = np.zeros(8 * threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.codegen.ir.kernel import Const, KExpr, Op, Var
 from polyker.errors.base import InternalError
-from polyker.ir.expr import Call, Expr, Literal, Size
+from polyker.ir.expr import Call, Expr, Literal, SizeExpr
 from polyker.ir.layout import Layout
 from polyker.ir.typed import Role, TypedProgram
 
@@ -25,7 +25,7 @@ def extent(expr: Expr) -> KExpr:
     match expr:
         case Literal(value=value):
             return Const(int(value.real))
-        case Size(name=name):
+        case SizeExpr(name=name):
             return Var(name)
         case Call(op=op, args=args):
             return Op(op, tuple(extent(a) for a in args))

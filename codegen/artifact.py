@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.errors.base import Span
-from polyker.ir.decision import Step
+from polyker.ir.decision import PassRun
 from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 
 class Code(Protocol):
@@ -94,16 +94,16 @@ class Artifact:
 
     typed: TypedProgram
     layouts: tuple[Layout, ...]
-    kernel: Kernel
+    kernel: KernelIR
     arguments: tuple[str, ...]
     scratch: tuple[TypedTensor, ...]
     integers: tuple[Integer, ...]
     guards: Mapping[int, GuardInfo]
     stages: Mapping[str, str]
     code: Code
-    scheduled: tuple[TypedProgram, Schedule] | None = field(default=None, compare=False, repr=False)
-    loops: Kernel | None = field(default=None, compare=False, repr=False)
-    steps: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    scheduled: tuple[TypedProgram, ScheduleTree] | None = field(default=None, compare=False, repr=False)
+    loops: KernelIR | None = field(default=None, compare=False, repr=False)
+    steps: tuple[PassRun, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def products(self) -> tuple[tuple[str, tuple[str, str]], ...]:

@@ -33,7 +33,7 @@ from polyker.errors.syntax import (
     WRONG_ARITY,
 )
 from polyker.ir.dtypes import DTYPES, bool_
-from polyker.ir.expr import FUNCTIONS, REDUCTIONS, Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce
+from polyker.ir.expr import FUNCTIONS, REDUCTIONS, Call, Cast, Dots, Expr, IndexExpr, Literal, Pad, Range, Read, Reduce
 from polyker.ir.functions import TABLE
 from polyker.ir.program import Declared, Loop, Node, Statement
 
@@ -173,7 +173,7 @@ class Actions:
         if key.value != "pad":
             hint = did_you_mean(key.value, ["pad"])
             raise failure(UNEXPECTED, span=key.span, hint=hint, found=f"`{key.value}`", expected="`pad=`")
-        if isinstance(value, Index):
+        if isinstance(value, IndexExpr):
             if value.name not in PAD_MODES:
                 raise failure(BAD_PAD, span=value.span, hint=did_you_mean(value.name, PAD_MODES), found=value.name)
             return Pad(value.name)
@@ -254,9 +254,9 @@ class Actions:
             return Literal(_CONSTANTS[name], span=span)
         return Cast(bool_, Literal(int(name == "True"), span=span), span=span)
 
-    def name(self, children: Children) -> Index:
+    def name(self, children: Children) -> IndexExpr:
         """A bare name."""
-        return Index(children[0].value, span=children[0].span)
+        return IndexExpr(children[0].value, span=children[0].span)
 
     def read(self, children: Children) -> Read:
         """`X[...]`."""

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain as concat
 
-from polyker.einsum_frontend.names import COEFFICIENT, EXTENT, INDICES, OFFSET, TREE_DEPTH, TREE_SIZE
-from polyker.einsum_frontend.resolve import Place, occurrences
+from polyker.einsum_frontend.names import MAX_COEFFICIENT, MAX_EXTENT, MAX_INDICES, MAX_OFFSET, TREE_DEPTH, TREE_SIZE
+from polyker.einsum_frontend.resolve import NamePlace, occurrences
 from polyker.errors.base import Span, escape, failure
 from polyker.errors.syntax import (
     BAD_CONDITION,
@@ -37,12 +37,12 @@ from polyker.ir.expr import (
     Cast,
     Dots,
     Expr,
-    Index,
+    IndexExpr,
     Literal,
     Range,
     Read,
     Reduce,
-    Size,
+    SizeExpr,
     reads_values,
     walk,
 )
@@ -102,7 +102,7 @@ def check_no_reads(ranges: Sequence[Range]) -> None:
     for expr in (b for r in ranges for b in bounds(r)):
         for e in walk(expr):
             if isinstance(e, Read):
-                raise failure(NOT_AFFINE, span=e.span, what=_describe(e), place=Place.BOUND.value)
+                raise failure(NOT_AFFINE, span=e.span, what=_describe(e), place=NamePlace.BOUND.value)
 
 
 def _check_set_conditions(statement: Statement) -> None:
@@ -120,7 +120,7 @@ def _check_set_conditions(statement: Statement) -> None:
 def _check_circle(ranges: tuple[Range, ...]) -> None:
     """Take away, again and again, the ranges whose bounds name none of the others; what stays is a circle."""
     needs = {
-        r.index: {e.name for b in (r.lo, r.hi) if b is not None for e in walk(b) if isinstance(e, Index)}
+        r.index: {e.name for b in (r.lo, r.hi) if b is not None for e in walk(b) if isinstance(e, IndexExpr)}
         for r in ranges
     }
     while ready := [name for name, needed in needs.items() if not needed & needs.keys()]:
@@ -146,14 +146,14 @@ def check_statement(statement: Statement, loops: Sequence[str]) -> None:
     own = {r.index for part in parts for e in walk(part) if isinstance(e, Reduce) for r in e.ranges}
     right = _free(parts, loops)
     count = len(own | left.keys() | right.keys() | set(loops) | {r.index for r in statement.ranges})
-    if count > INDICES:
-        raise failure(TOO_MANY_INDICES, span=statement.span, count=count, limit=INDICES)
+    if count > MAX_INDICES:
+        raise failure(TOO_MANY_INDICES, span=statement.span, count=count, limit=MAX_INDICES)
 
 
 def _free(exprs: Sequence[Expr], loops: Sequence[str]) -> dict[str, Span | None]:
     """Return the indices of expressions that no inline reduction and no loop gives, each with its first place."""
     out: dict[str, Span | None] = {}
-    for o in concat.from_iterable(occurrences(e, Place.VALUE) for e in exprs):
+    for o in concat.from_iterable(occurrences(e, NamePlace.VALUE) for e in exprs):
         if o.free and o.name not in loops:
             out.setdefault(o.name, o.span)
     return out
@@ -202,14 +202,14 @@ def _callers_level() -> int:
 
 def _check_affine(statement: Statement) -> None:
     for subscript in statement.subscripts:
-        check_affine(subscript, Place.SUBSCRIPT)
+        check_affine(subscript, NamePlace.SUBSCRIPT)
     for extent in statement.ranges:
         check_range(extent)
     _check_conditions(statement.conditions)
     for expr in concat.from_iterable(map(walk, (*statement.subscripts, statement.expr, *statement.conditions))):
         if isinstance(expr, Read):
             for subscript in expr.subscripts:
-                check_affine(subscript, Place.SUBSCRIPT)
+                check_affine(subscript, NamePlace.SUBSCRIPT)
         if isinstance(expr, Reduce):
             for extent in expr.ranges:
                 check_range(extent)
@@ -219,7 +219,7 @@ def _check_affine(statement: Statement) -> None:
 def check_range(extent: Range) -> None:
     """Check the bounds of a range."""
     for limit in bounds(extent):
-        check_affine(limit, Place.BOUND)
+        check_affine(limit, NamePlace.BOUND)
 
 
 def _check_conditions(conditions: Sequence[Expr]) -> None:
@@ -240,8 +240,10 @@ def _check_condition(condition: Expr, chain: Sequence[Expr] = ()) -> None:
             for side in args:
                 if isinstance(side, Call) and side.op in BITWISE:
                     hint = next((h for n in range(len(chain), 0, -1) if (h := _meant(chain[:n]))), None)
-                    raise failure(NOT_AFFINE, span=side.span, hint=hint, what=_describe(side), place=Place.WHERE.value)
-                check_affine(side, Place.WHERE)
+                    raise failure(
+                        NOT_AFFINE, span=side.span, hint=hint, what=_describe(side), place=NamePlace.WHERE.value
+                    )
+                check_affine(side, NamePlace.WHERE)
         case _:
             raise failure(BAD_CONDITION, span=condition.span)
 
@@ -251,21 +253,21 @@ def _meant(chain: Sequence[Expr]) -> str | None:
     return meant(first) if isinstance(first, Call) else None
 
 
-def check_affine(expr: Expr, place: Place) -> None:
+def check_affine(expr: Expr, place: NamePlace) -> None:
     """Raise ParseError unless `expr` is built as an affine expression is, with integers within the limits.
 
     Whether a size times an index is affine is judged later, when fixed sizes are known.
     """
     match expr:
-        case Dots() if place is Place.SUBSCRIPT:
+        case Dots() if place is NamePlace.SUBSCRIPT:
             return
-        case Index() | Size():
+        case IndexExpr() | SizeExpr():
             return
         case Literal(value=int(value)):
-            if abs(value) > (OFFSET if place is Place.SUBSCRIPT else EXTENT):
-                limit = "2^31" if place is Place.SUBSCRIPT else "2^62"
+            if abs(value) > (MAX_OFFSET if place is NamePlace.SUBSCRIPT else MAX_EXTENT):
+                limit = "2^31" if place is NamePlace.SUBSCRIPT else "2^62"
                 raise failure(COEFFICIENT_TOO_LARGE, span=expr.span, what="integer", value=value, limit=limit)
-        case Read() if place is Place.SUBSCRIPT:
+        case Read() if place is NamePlace.SUBSCRIPT:
             return
         case Call(op=op, args=args) if op in _AFFINE:
             if op in ("mul", "floordiv", "mod"):
@@ -277,12 +279,12 @@ def check_affine(expr: Expr, place: Place) -> None:
             raise failure(NOT_AFFINE, span=expr.span, hint=hint, what=_describe(expr), place=place.value)
 
 
-def _check_product(expr: Call, place: Place) -> None:
-    varying = [a for a in expr.args if any(isinstance(e, (Index, Read)) for e in walk(a))]
+def _check_product(expr: Call, place: NamePlace) -> None:
+    varying = [a for a in expr.args if any(isinstance(e, (IndexExpr, Read)) for e in walk(a))]
     divisors = expr.args[1:] if expr.op != "mul" else ()
     if len(varying) > 1 or any(d is v for d in divisors for v in varying):
         what = "a product of two indices" if expr.op == "mul" else "a division by an index"
-        names = [e.name for v in varying for e in walk(v) if isinstance(e, Index)]
+        names = [e.name for v in varying for e in walk(v) if isinstance(e, IndexExpr)]
         hint = f"if {names[0]} is a size, give its value: pk.op(text, {names[0]}=2)" if names else None
         raise failure(NOT_AFFINE, span=expr.span, hint=hint, what=what, place=place.value)
     for arg in divisors:
@@ -290,7 +292,7 @@ def _check_product(expr: Call, place: Place) -> None:
             raise failure(NOT_AFFINE, span=arg.span, what="a divisor that is not a positive integer", place=place.value)
     if varying:
         for arg in expr.args:
-            if isinstance(arg, Literal) and isinstance(arg.value, int) and abs(arg.value) > COEFFICIENT:
+            if isinstance(arg, Literal) and isinstance(arg.value, int) and abs(arg.value) > MAX_COEFFICIENT:
                 raise failure(COEFFICIENT_TOO_LARGE, span=arg.span, what="coefficient", value=arg.value, limit="2^31")
 
 

@@ -21,7 +21,7 @@ from polyker.errors.calls import (
 )
 from polyker.errors.given import integer, listed
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read
 from polyker.ir.program import Program, Statement
 
 SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -129,7 +129,7 @@ def _checked(terms: tuple[Term, ...], output: Term | None) -> Subscripts:
 
 
 @dataclass(frozen=True, slots=True)
-class Contraction:
+class EinsumContraction:
     """Subscripts for operands of known shapes: one label a dimension, and the extent of each label.
 
     The dimensions of `...` are labelled ".0", ".1" and so on from the last one forwards.
@@ -151,7 +151,7 @@ class Contraction:
         return terms + "->" + "".join(symbols[label] for label in self.output)
 
 
-def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], *, on_path: bool = False) -> Contraction:
+def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], *, on_path: bool = False) -> EinsumContraction:
     """Check subscripts against shapes and spell out `...`. Raises ArgumentError, ParseError or ShapeError.
 
     `on_path`: the dimensions of `...` are summed where the output has none, as numpy does where it looks for a path.
@@ -177,7 +177,7 @@ def fit(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], *, on_path: b
         output = subscripts.output
         if DOTS in output:
             output = output[:at] + broadcast + output[at + 1 :]
-    return Contraction(terms, output, tuple(_extents(terms, shapes).items()))
+    return EinsumContraction(terms, output, tuple(_extents(terms, shapes).items()))
 
 
 def _spelled(term: Term, ndim: int, operand: int) -> Term:
@@ -220,7 +220,7 @@ def _extents(terms: tuple[Term, ...], shapes: Sequence[tuple[int, ...]]) -> dict
 
 
 def program(
-    contraction: Contraction,
+    contraction: EinsumContraction,
     shapes: Sequence[tuple[int, ...]],
     casts: Sequence[DType | None],
     boolean: bool,
@@ -236,7 +236,7 @@ def program(
     factors: list[Expr] = []
     for k, (term, shape, cast) in enumerate(zip(contraction.terms, shapes, casts, strict=True)):
         subscripts: tuple[Expr, ...] = tuple(
-            Index(names[label]) if extent == extents[label] else Literal(0)
+            IndexExpr(names[label]) if extent == extents[label] else Literal(0)
             for label, extent in zip(term, shape, strict=True)
         )
         read = Read(f"T{k}", subscripts)
@@ -244,7 +244,7 @@ def program(
     reduced = len(order) > len(contraction.output)
     product = factors[0] if len(factors) == 1 else Call("and" if boolean else "mul", tuple(factors))
     update = ("any" if boolean else "add") if reduced else "set"
-    statement = Statement("O", tuple(Index(names[label]) for label in contraction.output), update, product)
+    statement = Statement("O", tuple(IndexExpr(names[label]) for label in contraction.output), update, product)
     inputs = tuple(f"T{k}" for k in range(len(shapes)))
     return Program(
         name=None,

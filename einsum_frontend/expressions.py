@@ -169,7 +169,7 @@ class Index(Expression):
 
     def __init__(self, name: str) -> None:
         self.name = check_name(name)
-        super().__init__(expr.Index(name))
+        super().__init__(expr.IndexExpr(name))
 
     def in_(self, lo: object, hi: object) -> Within:
         """Return the range `i in lo:hi`, half open, for `for_`, `loop` and inline reductions; raises ParseError if too deep."""
@@ -186,7 +186,7 @@ class Size(Expression):
 
     def __init__(self, name: str) -> None:
         self.name = check_name(name)
-        super().__init__(expr.Size(name))
+        super().__init__(expr.SizeExpr(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from polyker.einsum_frontend.names import (
     CONSTANTS,
-    IDENTIFIER,
-    ITEMS,
-    NESTING,
-    STATEMENTS,
-    TEXT,
+    MAX_IDENTIFIER_CHARACTERS,
+    MAX_ITEMS,
+    MAX_NESTING,
+    MAX_STATEMENTS,
+    MAX_TEXT_CHARACTERS,
     TREE_DEPTH,
     bad_character,
 )
@@ -98,8 +98,8 @@ def check_text(text: object) -> str:
     """Return `text` if it is a str within the limits and of allowed characters; raises ParseError."""
     if not isinstance(text, str):
         raise failure(NOT_TEXT, type=type(text).__name__)
-    if len(text) > TEXT:
-        raise failure(TEXT_TOO_LONG, length=len(text), limit=TEXT)
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise failure(TEXT_TOO_LONG, length=len(text), limit=MAX_TEXT_CHARACTERS)
     if not text.isascii() or not text.isprintable():
         for offset, character in enumerate(text):
             if not character.isprintable() and character not in "\t\n\r":
@@ -130,8 +130,8 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
         brackets.see(token)
         if token.type in ("SET", "UPDATE") and not brackets.open:
             statements += 1
-            if statements > STATEMENTS:
-                raise failure(TOO_MANY_STATEMENTS, span=Span(source, start, position), limit=STATEMENTS)
+            if statements > MAX_STATEMENTS:
+                raise failure(TOO_MANY_STATEMENTS, span=Span(source, start, position), limit=MAX_STATEMENTS)
         signs = signs + 1 if token.type in _SIGNS else 0
         if signs > TREE_DEPTH:
             raise failure(TREE_TOO_DEEP, span=token.span, limit=TREE_DEPTH)
@@ -143,9 +143,9 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
 def _classify(source: Source, kind: str | None, text: str, start: int, end: int) -> Lexeme:
     assert kind is not None
     if kind == "word":
-        if len(text) > IDENTIFIER:
+        if len(text) > MAX_IDENTIFIER_CHARACTERS:
             span = Span(source, start, end)
-            raise failure(NAME_TOO_LONG, span=span, name=text[:20], length=len(text), limit=IDENTIFIER)
+            raise failure(NAME_TOO_LONG, span=span, name=text[:20], length=len(text), limit=MAX_IDENTIFIER_CHARACTERS)
         following = source.text[end : end + 1]
         if following and not following.isascii():
             raise bad_character(following, Span(source, end, end + 1))
@@ -180,8 +180,8 @@ class _Brackets:
     def see(self, token: Lexeme) -> None:
         """Follow a token, and refuse it where it closes nothing, the wrong bracket, or goes beyond the limits."""
         if token.value in _CLOSING:
-            if len(self.open) == NESTING:
-                raise failure(TOO_DEEP, span=token.span, limit=NESTING)
+            if len(self.open) == MAX_NESTING:
+                raise failure(TOO_DEEP, span=token.span, limit=MAX_NESTING)
             self.open.append(token)
             self.items.append(1)
         elif token.value in (")", "]"):
@@ -195,8 +195,8 @@ class _Brackets:
             self.items.pop()
         elif token.value == "," and self.open:
             self.items[-1] += 1
-            if self.items[-1] > ITEMS:
-                raise failure(TOO_MANY_ITEMS, span=token.span, limit=ITEMS)
+            if self.items[-1] > MAX_ITEMS:
+                raise failure(TOO_MANY_ITEMS, span=token.span, limit=MAX_ITEMS)
 
     def finish(self) -> None:
         if self.open:

@@ -15,8 +15,8 @@ from polyker.einsum_frontend.check import (
     check_statement,
 )
 from polyker.einsum_frontend.check import expressions as expressions_of
-from polyker.einsum_frontend.names import OPERANDS, STATEMENTS, did_you_mean
-from polyker.einsum_frontend.resolve import Kinds, Place, classify, occurrences, resolve, resolve_range
+from polyker.einsum_frontend.names import MAX_OPERANDS, MAX_STATEMENTS, did_you_mean
+from polyker.einsum_frontend.resolve import Kinds, NamePlace, classify, occurrences, resolve, resolve_range
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import Span, failure
 from polyker.errors.syntax import (
@@ -33,7 +33,7 @@ from polyker.errors.syntax import (
     UNKNOWN_NAME,
     UNUSED_PARAMETER,
 )
-from polyker.ir.expr import Dots, Expr, Read, Size, walk
+from polyker.ir.expr import Dots, Expr, Read, SizeExpr, walk
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
 
 
@@ -101,8 +101,8 @@ def _check_measures(syntax: Syntax) -> None:
                 visit(node.body)
                 continue
             count += 1
-            if count > STATEMENTS:
-                raise failure(TOO_MANY_STATEMENTS, span=node.span, limit=STATEMENTS)
+            if count > MAX_STATEMENTS:
+                raise failure(TOO_MANY_STATEMENTS, span=node.span, limit=MAX_STATEMENTS)
             for expr in expressions_of(node):
                 check_measure(expr)
 
@@ -132,15 +132,15 @@ def _resolve_node(node: Node, kinds: Kinds, loops: tuple[str, ...]) -> Node:
 def _resolve_statement(statement: Statement, kinds: Kinds, loops: tuple[str, ...]) -> Statement:
     check_binders(statement, loops)
     subscripted = (o for e in (Read(statement.target, statement.subscripts), statement.expr, *statement.conditions)
-                   for o in occurrences(e, Place.VALUE))  # fmt: skip
-    free = {o.name for o in subscripted if o.free and o.place in (Place.ALONE, Place.SUBSCRIPT)}
+                   for o in occurrences(e, NamePlace.VALUE))  # fmt: skip
+    free = {o.name for o in subscripted if o.free and o.place in (NamePlace.ALONE, NamePlace.SUBSCRIPT)}
     scope = frozenset((free & kinds.indices) | {r.index for r in statement.ranges} | set(loops))
     resolved = replace(
         statement,
-        subscripts=tuple(resolve(s, kinds, scope, Place.SUBSCRIPT) for s in statement.subscripts),
+        subscripts=tuple(resolve(s, kinds, scope, NamePlace.SUBSCRIPT) for s in statement.subscripts),
         expr=resolve(statement.expr, kinds, scope),
         ranges=tuple(resolve_range(r, kinds, scope) for r in statement.ranges),
-        conditions=tuple(resolve(c, kinds, scope, Place.WHERE) for c in statement.conditions),
+        conditions=tuple(resolve(c, kinds, scope, NamePlace.WHERE) for c in statement.conditions),
     )
     check_statement(resolved, loops)
     return resolved
@@ -157,9 +157,9 @@ def _types(syntax: Syntax, kinds: Kinds) -> tuple[Declared, ...]:
             raise failure(DUPLICATE, span=declared.span, what="the type of", name=declared.name)
         shape = declared.shape
         if shape is not None:
-            shape = tuple(resolve(s, kinds, frozenset(), Place.SHAPE) for s in shape)
+            shape = tuple(resolve(s, kinds, frozenset(), NamePlace.SHAPE) for s in shape)
             for dimension in shape:
-                check_affine(dimension, Place.SHAPE)
+                check_affine(dimension, NamePlace.SHAPE)
         out.append(replace(declared, shape=shape))
     order = {d.name: i for i, d in reversed(list(enumerate(header)))}
     return tuple(sorted(out, key=lambda d: order.get(d.name, len(order))))
@@ -201,7 +201,7 @@ def _sizes(types: tuple[Declared, ...], parameters: Collection[str], body: tuple
     found: dict[str, None] = {}
 
     def visit(expr: Expr) -> None:
-        found.update((e.name, None) for e in walk(expr) if isinstance(e, Size))
+        found.update((e.name, None) for e in walk(expr) if isinstance(e, SizeExpr))
 
     def visit_body(nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -225,8 +225,8 @@ def _check_roles(
     program: Program, syntax: Syntax, kinds: Kinds, reads: dict[str, Span | None], defined: dict[str, Span | None]
 ) -> None:
     for what, names in (("inputs", program.inputs), ("outputs", program.outputs)):
-        if len(names) > OPERANDS:
-            raise failure(TOO_MANY_OPERANDS, count=len(names), what=what, limit=OPERANDS)
+        if len(names) > MAX_OPERANDS:
+            raise failure(TOO_MANY_OPERANDS, count=len(names), what=what, limit=MAX_OPERANDS)
     for declared in syntax.types:
         if declared.name not in defined and (program.declared or declared.name not in reads):
             raise failure(UNDEFINED_OUTPUT, span=declared.span, what="declared tensor", name=declared.name)

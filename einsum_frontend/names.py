@@ -15,16 +15,16 @@ from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 
 # Limits on what a text may hold; each is checked before the stage that it protects.
-TEXT = 64 * 1024  # characters
-NESTING = 64  # brackets inside brackets
-ITEMS = 128  # between the brackets of one pair
-STATEMENTS = 256
-OPERANDS = 64  # inputs, and outputs
-INDICES = 32  # of one statement, those of loops and inline reductions around it included
-IDENTIFIER = 64  # characters
-COEFFICIENT = 2**31  # of an index, and divisors
-OFFSET = 2**31  # in a subscript
-EXTENT = 2**62  # in a bound, a condition or a shape
+MAX_TEXT_CHARACTERS = 64 * 1024  # characters
+MAX_NESTING = 64  # brackets inside brackets
+MAX_ITEMS = 128  # between the brackets of one pair
+MAX_STATEMENTS = 256
+MAX_OPERANDS = 64  # inputs, and outputs
+MAX_INDICES = 32  # of one statement, those of loops and inline reductions around it included
+MAX_IDENTIFIER_CHARACTERS = 64  # characters
+MAX_COEFFICIENT = 2**31  # of an index, and divisors
+MAX_OFFSET = 2**31  # in a subscript
+MAX_EXTENT = 2**62  # in a bound, a condition or a shape
 TREE_DEPTH = measure.DEPTH
 TREE_SIZE = measure.SIZE  # chained comparisons repeat their middle operand
 
@@ -61,8 +61,8 @@ def check_name(name: object, span: Span | None = None) -> str:
     if text is None:
         raise failure(NOT_A_NAME, name=printed(name)[:80])
     name = text
-    if len(name) > IDENTIFIER:
-        raise failure(NAME_TOO_LONG, span=span, name=name[:20], length=len(name), limit=IDENTIFIER)
+    if len(name) > MAX_IDENTIFIER_CHARACTERS:
+        raise failure(NAME_TOO_LONG, span=span, name=name[:20], length=len(name), limit=MAX_IDENTIFIER_CHARACTERS)
     if not _NAME.match(name):
         check_characters(name, span)
         raise failure(NOT_A_NAME, span=span, name=name)

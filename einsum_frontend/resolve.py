@@ -20,11 +20,11 @@ from typing import assert_never
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import Span, failure
 from polyker.errors.syntax import NOT_IN_SCOPE, REUSED, SIZE_AS_INDEX, TENSOR_AS_INDEX, TENSOR_NEEDED
-from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Range, Read, Reduce, Size, rebuild, walk
+from polyker.ir.expr import Call, Cast, Dots, Expr, IndexExpr, Literal, Range, Read, Reduce, SizeExpr, rebuild, walk
 from polyker.ir.program import Declared, Loop, Node, Statement
 
 
-class Place(Enum):
+class NamePlace(Enum):
     """Where a bare name stands."""
 
     ALONE = "a bare subscript"
@@ -41,7 +41,7 @@ class Occurrence:
     """A bare name where it stands; `free` if no inline reduction around it gives it."""
 
     name: str
-    place: Place
+    place: NamePlace
     free: bool
     span: Span | None
 
@@ -55,28 +55,28 @@ class Kinds:
     tensors: frozenset[str]
 
 
-def occurrences(expr: Expr, place: Place, bound: frozenset[str] = frozenset()) -> Iterator[Occurrence]:
+def occurrences(expr: Expr, place: NamePlace, bound: frozenset[str] = frozenset()) -> Iterator[Occurrence]:
     """Yield the bare names of an expression in the order of the text."""
     match expr:
-        case Index(name=name, span=span):
+        case IndexExpr(name=name, span=span):
             yield Occurrence(name, place, name not in bound, span)
         case Read(subscripts=subscripts):
             for subscript in subscripts:
-                alone = isinstance(subscript, Index)
-                yield from occurrences(subscript, Place.ALONE if alone else Place.SUBSCRIPT, bound)
+                alone = isinstance(subscript, IndexExpr)
+                yield from occurrences(subscript, NamePlace.ALONE if alone else NamePlace.SUBSCRIPT, bound)
         case Reduce(ranges=ranges, body=body, conditions=conditions):
             inner = bound | {r.index for r in ranges}
             for extent in ranges:
                 yield from of_range(extent, inner)
             yield from occurrences(body, place, inner)
             for condition in conditions:
-                yield from occurrences(condition, Place.WHERE, inner)
+                yield from occurrences(condition, NamePlace.WHERE, inner)
         case Call(args=args):
             for arg in args:
                 yield from occurrences(arg, place, bound)
         case Cast(arg=arg):
             yield from occurrences(arg, place, bound)
-        case Literal() | Size() | Dots():
+        case Literal() | SizeExpr() | Dots():
             return
         case _:
             assert_never(expr)
@@ -84,15 +84,15 @@ def occurrences(expr: Expr, place: Place, bound: frozenset[str] = frozenset()) -
 
 def of_range(extent: Range, bound: frozenset[str] = frozenset()) -> Iterator[Occurrence]:
     """Yield the index that a range gives, and the names in its bounds."""
-    yield Occurrence(extent.index, Place.BINDER, extent.index not in bound, extent.span)
+    yield Occurrence(extent.index, NamePlace.BINDER, extent.index not in bound, extent.span)
     for limit in (extent.lo, extent.hi):
         if limit is not None:
-            yield from occurrences(limit, Place.BOUND, bound)
+            yield from occurrences(limit, NamePlace.BOUND, bound)
 
 
 def of_target(statement: Statement) -> Iterator[Occurrence]:
     """Yield the names in the subscripts of the left side."""
-    return occurrences(Read(statement.target, statement.subscripts), Place.VALUE)
+    return occurrences(Read(statement.target, statement.subscripts), NamePlace.VALUE)
 
 
 def of_clauses(statement: Statement) -> Iterator[Occurrence]:
@@ -100,7 +100,7 @@ def of_clauses(statement: Statement) -> Iterator[Occurrence]:
     for extent in statement.ranges:
         yield from of_range(extent)
     for condition in statement.conditions:
-        yield from occurrences(condition, Place.WHERE)
+        yield from occurrences(condition, NamePlace.WHERE)
 
 
 def classify(syntax: Syntax, given: Collection[str], indices: Collection[str] = ()) -> Kinds:
@@ -110,11 +110,11 @@ def classify(syntax: Syntax, given: Collection[str], indices: Collection[str] = 
     """
     tensors = _tensors(syntax)
     everything = list(_all_occurrences(syntax.body))
-    integral = {o.name for o in everything if o.place not in (Place.VALUE, Place.BINDER)}
+    integral = {o.name for o in everything if o.place not in (NamePlace.VALUE, NamePlace.BINDER)}
     sizes = set(given)
     for declared in _declared(syntax):
         for dimension in declared.shape or ():
-            sizes |= {o.name for o in occurrences(dimension, Place.SHAPE)}
+            sizes |= {o.name for o in occurrences(dimension, NamePlace.SHAPE)}
     parameters = syntax.header.parameters if syntax.header else ()
     sizes |= {p.name for p in parameters if p.name in (integral | sizes) and p.name not in tensors}
     found = (_indices(syntax.body, everything) | set(indices)) - sizes
@@ -159,28 +159,32 @@ def _all_occurrences(body: tuple[Node, ...]) -> Iterator[Occurrence]:
             yield from _all_occurrences(node.body)
         else:
             yield from of_target(node)
-            yield from occurrences(node.expr, Place.VALUE)
+            yield from occurrences(node.expr, NamePlace.VALUE)
             yield from of_clauses(node)
 
 
 def _indices(body: tuple[Node, ...], everything: list[Occurrence]) -> set[str]:
     """Return the names that rules 1 to 3 make indices."""
-    bounds = {o.name for o in everything if o.place is Place.BOUND}
-    found = {o.name for o in everything if o.place in (Place.BINDER, Place.ALONE)}
+    bounds = {o.name for o in everything if o.place is NamePlace.BOUND}
+    found = {o.name for o in everything if o.place in (NamePlace.BINDER, NamePlace.ALONE)}
     for statement in _statements(body):
         left = {o.name for o in of_target(statement)}
-        parts = (o for e in (statement.expr, *statement.conditions) for o in occurrences(e, Place.VALUE))
-        right = {o.name for o in parts if o.place is Place.SUBSCRIPT}
+        parts = (o for e in (statement.expr, *statement.conditions) for o in occurrences(e, NamePlace.VALUE))
+        right = {o.name for o in parts if o.place is NamePlace.SUBSCRIPT}
         found |= (right if statement.op != "set" else left & right) - bounds
     return found
 
 
 def _check_disjoint(kinds: Kinds, syntax: Syntax, everything: list[Occurrence], given: set[str]) -> None:
     for o in everything:
-        if o.name in kinds.sizes and o.place is Place.BINDER:
+        if o.name in kinds.sizes and o.place is NamePlace.BINDER:
             raise failure(SIZE_AS_INDEX, span=o.span, name=o.name)
-        if o.name in kinds.tensors and o.place is not Place.VALUE:
-            hint = None if o.place in (Place.ALONE, Place.SUBSCRIPT) else "a size has a name of its own, and no type"
+        if o.name in kinds.tensors and o.place is not NamePlace.VALUE:
+            hint = (
+                None
+                if o.place in (NamePlace.ALONE, NamePlace.SUBSCRIPT)
+                else "a size has a name of its own, and no type"
+            )
             raise failure(TENSOR_AS_INDEX, span=o.span, hint=hint, name=o.name, place=o.place.value)
     for declared in _declared(syntax):
         if declared.name in kinds.tensors & kinds.sizes:
@@ -195,23 +199,23 @@ def _check_disjoint(kinds: Kinds, syntax: Syntax, everything: list[Occurrence], 
 # Putting the kinds into the expressions.
 
 
-def resolve(expr: Expr, kinds: Kinds, scope: frozenset[str], place: Place = Place.VALUE) -> Expr:
+def resolve(expr: Expr, kinds: Kinds, scope: frozenset[str], place: NamePlace = NamePlace.VALUE) -> Expr:
     """Return `expr` with every bare name as an Index, a Size or a Read of a 0-d tensor.
 
     `scope` are the indices that have a value where the expression stands.
     Raises ShapeError at an index outside its scope, and ParseError where an inline reduction uses an index around it.
     """
     match expr:
-        case Index(name=name, span=span):
+        case IndexExpr(name=name, span=span):
             if name in scope:
                 return expr
             if name in kinds.indices:
                 raise _no_value(expr, place)
-            if name in kinds.sizes or place is not Place.VALUE:
-                return Size(name, span=span)
+            if name in kinds.sizes or place is not NamePlace.VALUE:
+                return SizeExpr(name, span=span)
             return Read(name, (), span=span)
         case Read():
-            return rebuild(expr, lambda e: resolve(e, kinds, scope, Place.SUBSCRIPT))
+            return rebuild(expr, lambda e: resolve(e, kinds, scope, NamePlace.SUBSCRIPT))
         case Reduce(ranges=ranges):
             for extent in ranges:
                 if extent.index in scope:
@@ -221,7 +225,7 @@ def resolve(expr: Expr, kinds: Kinds, scope: frozenset[str], place: Place = Plac
                 expr,
                 ranges=tuple(resolve_range(r, kinds, inner) for r in ranges),
                 body=resolve(expr.body, kinds, inner, place),
-                conditions=tuple(resolve(c, kinds, inner, Place.WHERE) for c in expr.conditions),
+                conditions=tuple(resolve(c, kinds, inner, NamePlace.WHERE) for c in expr.conditions),
             )
         case _:
             return rebuild(expr, lambda e: resolve(e, kinds, scope, place))
@@ -229,14 +233,14 @@ def resolve(expr: Expr, kinds: Kinds, scope: frozenset[str], place: Place = Plac
 
 def resolve_range(extent: Range, kinds: Kinds, scope: frozenset[str]) -> Range:
     """Return a range with the names in its bounds resolved."""
-    lo, hi = (None if e is None else resolve(e, kinds, scope, Place.BOUND) for e in (extent.lo, extent.hi))
+    lo, hi = (None if e is None else resolve(e, kinds, scope, NamePlace.BOUND) for e in (extent.lo, extent.hi))
     return replace(extent, lo=lo, hi=hi)
 
 
-def _no_value(index: Index, place: Place) -> Exception:
+def _no_value(index: IndexExpr, place: NamePlace) -> Exception:
     name = index.name
     why, advice = "it is an index of another statement", f"give it here too, as a subscript or with for {name} in ..."
-    if place in (Place.WHERE, Place.BOUND):
+    if place in (NamePlace.WHERE, NamePlace.BOUND):
         why = "it is an index of an inline reduction or of another statement"
         advice = f"a condition on an inline reduction stands inside it: sum[{name}](... where {name} ...)"
     return failure(NOT_IN_SCOPE, span=index.span, index=name, why=why, advice=advice)

@@ -20,7 +20,7 @@ from polyker.errors.syntax import EMPTY, NOT_A_NAME, NOT_AN_EXPRESSION, SIZE_AS_
 from polyker.ir import expr
 from polyker.ir.program import Declared, Loop, Node, Program
 
-MOST = 4096  # parameters, outputs or sizes that are looked at; programs have less
+MAX_LISTED = 4096  # parameters, outputs or sizes that are looked at; programs have less
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Repeated:
     """A time loop around statements."""
 
     range: expr.Range
-    body: tuple[Item, ...]
+    body: tuple[StatementItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Declaration:
     name: str
     parameters: tuple[Tensor | Size | Typed, ...]
     outputs: tuple[Tensor | Typed, ...]
-    body: tuple[Item, ...]
+    body: tuple[StatementItem, ...]
 
 
-Item: TypeAlias = Assignment | Repeated | Typed
+StatementItem: TypeAlias = Assignment | Repeated | Typed
 
 
 def ranges_of(given: object) -> tuple[expr.Range, ...]:
@@ -52,7 +52,7 @@ def ranges_of(given: object) -> tuple[expr.Range, ...]:
     return tuple(expr.Range(r.name) if isinstance(r, Index) else range_of(r) for r in each)
 
 
-def loop(index: Index, lo: object, hi: object, *body: Item) -> Repeated:
+def loop(index: Index, lo: object, hi: object, *body: StatementItem) -> Repeated:
     """Return the time loop `for index in lo:hi:` around statements and loops; raises ParseError where there are none."""
     if not isinstance(index, Index):
         raise failure(NOT_AN_EXPRESSION, value=f"a {type(index).__name__}", why="a loop runs over an index")
@@ -65,7 +65,7 @@ def declare(
     name: str,
     parameters: Iterable[Tensor | Size | Typed],
     outputs: Iterable[Tensor | Typed],
-    *body: Item,
+    *body: StatementItem,
 ) -> Declaration:
     """Return the declared program `name(parameters) -> outputs:`.
 
@@ -84,15 +84,15 @@ def declare(
 
 def _some(values: object, what: str) -> tuple[Any, ...]:
     """Return what an iterable yields, and one more than a program may have at most; raises ParseError for anything else."""
-    found = listed(values, MOST)
+    found = listed(values, MAX_LISTED)
     if found is None or isinstance(values, (str, bytes)):
         shown = f"a {type(values).__name__}"
-        raise failure(NOT_AN_EXPRESSION, value=shown, why=f"{what} are a list, of {MOST} at most")
+        raise failure(NOT_AN_EXPRESSION, value=shown, why=f"{what} are a list, of {MAX_LISTED} at most")
     return tuple(found)
 
 
-def _items(body: Iterable[object]) -> tuple[Item, ...]:
-    out: list[Item] = []
+def _items(body: Iterable[object]) -> tuple[StatementItem, ...]:
+    out: list[StatementItem] = []
     for item in body:
         if not isinstance(item, (Assignment, Repeated, Typed)):
             shown = repr(item) if isinstance(item, Expression) else f"a {type(item).__name__}"
@@ -106,7 +106,7 @@ def is_definition(values: Collection[object]) -> bool:
     return bool(values) and all(isinstance(v, (Assignment, Repeated, Typed, Declaration)) for v in values)
 
 
-def program(definition: Iterable[Item | Declaration], *, sizes: Collection[str] = ()) -> Program:
+def program(definition: Iterable[StatementItem | Declaration], *, sizes: Collection[str] = ()) -> Program:
     """Return the Program of statements in order, or of one declaration; `sizes` as in `parse`.
 
     Raises ParseError or ShapeError, as the text would.
@@ -163,15 +163,15 @@ def _spelt(syntax: Syntax) -> Syntax:
         return syntax
 
 
-def build(*definition: Item | Declaration, sizes: Collection[str] = ()) -> Program:
+def build(*definition: StatementItem | Declaration, sizes: Collection[str] = ()) -> Program:
     """Return the Program of statements in order, or of one declaration; `sizes` as in `parse`."""
     return program(definition, sizes=sizes)
 
 
-def _syntax(declaration: Declaration | None, items: tuple[Item, ...]) -> Syntax:
+def _syntax(declaration: Declaration | None, items: tuple[StatementItem, ...]) -> Syntax:
     types: list[Declared] = []
 
-    def nodes(body: tuple[Item, ...]) -> tuple[Node, ...]:
+    def nodes(body: tuple[StatementItem, ...]) -> tuple[Node, ...]:
         out: list[Node] = []
         for item in body:
             match item:
@@ -203,9 +203,9 @@ def _names(syntax: Syntax) -> tuple[set[str], set[str]]:
     def visit(part: expr.Expr) -> None:
         check_measure(part)
         for e in expr.walk(part):
-            if isinstance(e, expr.Index):
+            if isinstance(e, expr.IndexExpr):
                 indices.add(e.name)
-            elif isinstance(e, expr.Size):
+            elif isinstance(e, expr.SizeExpr):
                 sizes.add(e.name)
             elif isinstance(e, expr.Reduce):
                 indices.update(r.index for r in e.ranges)

@@ -168,7 +168,7 @@ class Tensor(Element):
         each = listed(shape, MOST_DIMENSIONS)
         if each is None:
             raise failure(NOT_AN_EXPRESSION, value=f"a {type(shape).__name__}", why="a shape is a list of sizes")
-        dims = tuple(expr.Size(check_name(s)) if isinstance(s, str) else to_expr(s) for s in each)
+        dims = tuple(expr.SizeExpr(check_name(s)) if isinstance(s, str) else to_expr(s) for s in each)
         return Typed(Declared(self.name, dtype, dims))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import polyker as pk
 from polyker.codegen.artifact import Artifact
 from polyker.edit.state import State
-from polyker.edit.step import Step
+from polyker.edit.step import EditStep
 from polyker.ir.layout import Layout
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.tables import CallTable
@@ -29,7 +29,7 @@ def state_of(schedule: Any) -> State:
     return schedule._state
 
 
-def stepped(schedule: Any, step: Step, *, advise: bool) -> Any:
+def stepped(schedule: Any, step: EditStep, *, advise: bool) -> Any:
     """Return a user's schedule after a step that is given as data."""
     return schedule._after(step, advise=advise)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from polyker.codegen.argument_layout import argument_names
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.codegen.llvm import emit as printer
 from polyker.codegen.lowering import lower as lowering
 from polyker.codegen.lowering.lower import Lowered
@@ -22,16 +22,16 @@ from polyker.pipeline.schedules import automatic as alternatives
 from polyker.pipeline.schedules import scheduled as by_passes
 from polyker.pipeline.threads import UNIFORM_INNER_LOOPS, Found
 from polyker.poly.scop import Scop
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 
-def emit(kernel: Kernel, target: Target) -> str:
+def emit(kernel: KernelIR, target: Target) -> str:
     """Return the LLVM IR of a kernel after the passes for its machine."""
     return printer.emit(Run(At(target)).passes(MACHINE, kernel), target)
 
 
 def lower(
-    scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], code: str, target: Target | None = None
+    scop: Scop, schedule: ScheduleTree, layouts: tuple[Layout, ...], code: str, target: Target | None = None
 ) -> Lowered:
     """Return the kernel of a schedule, its inner loops uniform."""
     found = lowering.lower(scop, schedule, layouts, code)
@@ -44,7 +44,7 @@ def scheduled(typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, 
     return by_passes(typed, started(typed, layouts, target, Options(threads=1)), merge=merge)
 
 
-def automatic(program: TypedProgram, layouts: tuple[Layout, ...], target: Target) -> tuple[TypedProgram, Schedule]:
+def automatic(program: TypedProgram, layouts: tuple[Layout, ...], target: Target) -> tuple[TypedProgram, ScheduleTree]:
     """Return the automatic schedule of a program that is rewritten already, and the program that it orders."""
     at = dict(zip(argument_names(program), layouts, strict=True))
     return auto_schedule(program, target, lambda tensor: at.get(tensor, DENSE))
@@ -52,7 +52,7 @@ def automatic(program: TypedProgram, layouts: tuple[Layout, ...], target: Target
 
 def auto_schedule(
     program: TypedProgram, target: Target, layout: Callable[[str], Layout], *, plain: bool = False, fuse: bool = True
-) -> tuple[TypedProgram, Schedule]:
+) -> tuple[TypedProgram, ScheduleTree]:
     """Return the automatic schedule of a program that is rewritten already, and the program that it orders."""
     run = Run(At(target, layouts={t.name: layout(t.name) for t in program.tensors}))
     made = alternatives(program, run, plain=plain, fuse=fuse)

@@ -2,7 +2,7 @@
 
 A file is a line of JSON (what each kernel takes, and the hash of the rest), then the machine code. It appears complete or not
 at all; one that is damaged counts as missing and is written anew. A folder that another user could write to is not used, as its
-files would be run; nor is one that cannot be made. What was not used for longest goes when there is more than `MOST`.
+files would be run; nor is one that cannot be made. What was not used for longest goes when there is more than `MAX_CACHE_BYTES`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-MOST = 256 << 20  # bytes
+MAX_CACHE_BYTES = 256 << 20  # bytes
 _FORMAT = 1
 _logger = logging.getLogger("polyker")
 
@@ -107,7 +107,7 @@ def _shrink(where: Path) -> None:
     total = 0
     for _, size, file in found:
         total += size
-        if total > MOST:
+        if total > MAX_CACHE_BYTES:
             with suppress(OSError):
                 file.unlink()
 

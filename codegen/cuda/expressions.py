@@ -12,7 +12,7 @@ import numpy as np
 from polyker.codegen.cuda.functions import COMPARE, EXTREMA, INFIX
 from polyker.codegen.ir.kernel import Buffer, Const, Convert, KExpr, Load, Op, Space, Var
 from polyker.codegen.ir.polynomial import expression, plus, polynomial, times
-from polyker.codegen.ir.simplify_index import Range, bounds, simplify_expression
+from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
 from polyker.codegen.ir.swizzled import swizzled_offset
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_, f32, i64
@@ -20,7 +20,7 @@ from polyker.ir.expr import ARITHMETIC, COMPARISONS
 from polyker.ir.functions import TABLE, Function
 from polyker.ir.functions.composition import composed
 
-NARROW = 1 << 31
+I32_LIMIT = 1 << 31
 _COMPLEX = frozenset({*ARITHMETIC, *COMPARISONS, "sub", "minimum", "maximum"} - {"floordiv", "mod"}) | {
     f.name for f in TABLE.values() if f.complex
 }
@@ -32,14 +32,14 @@ def identifier(name: str) -> str:
 
 
 @dataclass
-class Expressions:
+class CudaExpressions:
     """Prints expressions; `buffers` are those alive, `ranges` what is known of the variables, `narrow` those of 32 bits.
 
     Indices never overflow: they are of 32 bits where all intermediate results are known to be, else of 64.
     """
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    ranges: dict[str, Range] = field(default_factory=dict)
+    ranges: dict[str, IndexRange] = field(default_factory=dict)
     narrow: set[str] = field(default_factory=set)
     _kind: str = "i64"  # of the index that is being printed
 
@@ -59,7 +59,7 @@ class Expressions:
         `step`: what is added to it at a time. `most`: a value that it may take where the loop's body is left out.
         """
         low, high = self.ranges[name]
-        if low is None or high is None or max(-low, high + step, most or 0) >= NARROW:
+        if low is None or high is None or max(-low, high + step, most or 0) >= I32_LIMIT:
             self.narrow.discard(name)
             return "i64"
         self.narrow.add(name)
@@ -288,7 +288,7 @@ def _power(base: str, exponent: Const, dtype: DType) -> str | None:
             return None
 
 
-def magnitude(expr: KExpr, ranges: Mapping[str, Range], narrow: Set[str]) -> int | None:
+def magnitude(expr: KExpr, ranges: Mapping[str, IndexRange], narrow: Set[str]) -> int | None:
     """Return a bound of an index, and of all that is computed on the way to it, by 32-bit variables; None from 2^31 on.
 
     A sum's bound is that of its terms' magnitudes, so the order in which they are added is free.
@@ -311,7 +311,7 @@ def magnitude(expr: KExpr, ranges: Mapping[str, Range], narrow: Set[str]) -> int
             found = prod(known) if op == "mul" else sum(known) if op in ("add", "sub", "xor") else max(known)
         case _:
             return None
-    return found if found < NARROW else None
+    return found if found < I32_LIMIT else None
 
 
 def is_index(expr: KExpr) -> bool:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from polyker.codegen.cuda.expressions import NARROW, Expressions, identifier, is_index, is_single, magnitude
+from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, identifier, is_index, is_single, magnitude
 from polyker.codegen.cuda.functions import PLACE, code_of, listed
 from polyker.codegen.ir.kernel import (
     WARP,
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Commit,
     Const,
@@ -26,7 +25,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -37,13 +36,14 @@ from polyker.codegen.ir.kernel import (
     Shuffle,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     VectorLoad,
     VectorStore,
     Wait,
 )
 from polyker.codegen.ir.polynomial import polynomial
-from polyker.codegen.ir.simplify_index import Range, bounds
+from polyker.codegen.ir.simplify_index import IndexRange, bounds
 from polyker.codegen.ir.walk import expressions, statements, subexpressions, uses
 from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
 from polyker.errors.base import InternalError
@@ -52,11 +52,12 @@ from polyker.ir.functions import OPERATORS, TABLE, cost_of
 _UPDATES = {"add": "+=", "mul": "*="}
 # Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
 # A block has whole warps' registers, however few its threads, and some multiprocessors take no more than 16 blocks.
-RESIDENT = 512
+MIN_RESIDENT_THREADS = 512
 # Iterations of a loop that the compiler is to take together: loads in flight at a time, on top of what the schedule unrolled.
 # And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at
-# most `REPEATED` statements become of it. A function that is tens to hundreds of instructions counts as `LONG` more.
-UNROLLED, REPEATED, LONG = 4, 512, 64
+# most `MAX_UNROLLED_STATEMENTS` statements become of it. A function that is tens to hundreds of instructions counts as
+# `FUNCTION_STATEMENTS` more.
+UNROLL_FACTOR, MAX_UNROLLED_STATEMENTS, FUNCTION_STATEMENTS = 4, 512, 64
 _LONG = frozenset(op for op in (*OPERATORS, *TABLE) if cost_of(op).long_on_gpus)
 
 
@@ -66,7 +67,7 @@ def data_file(name: str) -> str:
     return (files("polyker.data") / name).read_text(encoding="utf-8").replace(PLACE, listed())
 
 
-def cuda_source(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str]) -> str:
+def cuda_source(kernel: KernelIR, sizes: frozenset[str], labels: Mapping[str, str]) -> str:
     """Return the whole text: header, kernels, and the host's function.
 
     `sizes`: those of the kernel's integers that are sizes, not strides; `labels`: names of tensors for people.
@@ -74,9 +75,9 @@ def cuda_source(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str]
     return "\n".join((data_file("pk_cuda.h"), cuda_kernels(kernel, sizes, labels)))
 
 
-def cuda_kernels(kernel: Kernel, sizes: frozenset[str], labels: Mapping[str, str]) -> str:
+def cuda_kernels(kernel: KernelIR, sizes: frozenset[str], labels: Mapping[str, str]) -> str:
     """Return the kernels and the host's function, without the header."""
-    known: dict[str, Range] = dict.fromkeys(sizes, (0, None))
+    known: dict[str, IndexRange] = dict.fromkeys(sizes, (0, None))
     host = _Host(kernel, known)
     body = list(host.block(kernel.body, 1))
     text = [
@@ -97,7 +98,7 @@ def _comment(label: str) -> str:
     return "".join(c if c.isalnum() or c in "_.[], " else "_" for c in label)
 
 
-def _host_function(kernel: Kernel, body: list[str]) -> Iterator[str]:
+def _host_function(kernel: KernelIR, body: list[str]) -> Iterator[str]:
     yield "#ifndef __CUDACC_RTC__"
     yield "// Launches the kernels in order. `pointers`: the arrays; `failed`: 4 bytes for pk_fail, 0 before."
     yield 'extern "C" void launch(void **pointers, const i64 *integers, int *failed, pk_stream stream) {'
@@ -114,7 +115,7 @@ def _host_function(kernel: Kernel, body: list[str]) -> Iterator[str]:
     yield "#endif"
 
 
-def _branches(stmt: If, condition: str, block: Callable[[Block, int], Iterator[str]], depth: int) -> Iterator[str]:
+def _branches(stmt: If, condition: str, block: Callable[[StmtBlock, int], Iterator[str]], depth: int) -> Iterator[str]:
     """Print a test, whose blocks `block` prints."""
     pad = "  " * depth
     yield f"{pad}if ({condition}) {{"
@@ -129,14 +130,14 @@ def _branches(stmt: If, condition: str, block: Callable[[Block, int], Iterator[s
 class _Host:
     """What runs on the host: loops around launches."""
 
-    kernel: Kernel
-    known: dict[str, Range]
+    kernel: KernelIR
+    known: dict[str, IndexRange]
     functions: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.e = Expressions({}, dict(self.known))
+        self.e = CudaExpressions({}, dict(self.known))
 
-    def block(self, block: Block, depth: int) -> Iterator[str]:
+    def block(self, block: StmtBlock, depth: int) -> Iterator[str]:
         pad = "  " * depth
         for stmt in block:
             match stmt:
@@ -156,7 +157,7 @@ class _Host:
 
     def _launch(self, launch: Launch) -> str:
         buffers, numbers, fails = arguments_of(self.kernel, launch)
-        device = _Device(self.kernel, Expressions({b.name: b for b in buffers}, dict(self.e.ranges)), launch)
+        device = _Device(self.kernel, CudaExpressions({b.name: b for b in buffers}, dict(self.e.ranges)), launch)
         apart = {name for pair in self.kernel.apart for name in pair}
         parameters = [
             f"{'' if b.writable else 'const '}{b.dtype.name} *{'' if b.name in apart else '__restrict__ '}{identifier(b.name)}"
@@ -164,7 +165,7 @@ class _Host:
         ]
         parameters += [f"i64 {identifier(n)}" for n in numbers] + (["int *failed"] if fails else [])
         threads = launch.block[0] * launch.block[1] * launch.block[2]
-        resident = max(1, RESIDENT // max(threads, WARP))
+        resident = max(1, MIN_RESIDENT_THREADS // max(threads, WARP))
         self.functions.append(
             [
                 f'extern "C" __global__ void __launch_bounds__({threads}, {resident}) {launch.name}(',
@@ -186,7 +187,7 @@ class _Host:
         return f"{how}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
 
 
-def loop_range(loop: For, ranges: Mapping[str, Range]) -> Range:
+def loop_range(loop: For, ranges: Mapping[str, IndexRange]) -> IndexRange:
     """Return the least and the greatest value of a loop's variable."""
     greatest = bounds(polynomial(loop.hi), ranges)[1]
     return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
@@ -196,14 +197,14 @@ def loop_range(loop: For, ranges: Mapping[str, Range]) -> Range:
 class _Device:
     """What a thread runs."""
 
-    kernel: Kernel
-    e: Expressions
+    kernel: KernelIR
+    e: CudaExpressions
     launch: Launch
 
     def __post_init__(self) -> None:
         self.shared = shared_memory(self.launch)
 
-    def block(self, block: Block, depth: int) -> Iterator[str]:
+    def block(self, block: StmtBlock, depth: int) -> Iterator[str]:
         pad = "  " * depth
         for n, stmt in enumerate(block):
             if isinstance(stmt, Guard):
@@ -267,7 +268,7 @@ class _Device:
         if self._walks_registers(loop):
             yield "#pragma unroll"
         elif self._follows_memory(loop) or _is_inner(loop):
-            yield f"#pragma unroll {UNROLLED}"
+            yield f"#pragma unroll {UNROLL_FACTOR}"
         yield f"{pad}for ({self.e.declare(loop.var, step=loop.step)} {name} = {first}; {name} < {last}; {by}) {{"
         if loop.thread:  # of a CPU's threads; here one thread runs them all
             yield f"{pad}  const i64 {identifier(loop.thread)} = 0;"
@@ -312,7 +313,7 @@ class _Device:
 
         The array lies in registers where all places are constant, that is once the loop is unrolled whole; else in memory.
         """
-        if loop.trip is None or loop.trip * _length(loop) > REPEATED:
+        if loop.trip is None or loop.trip * _length(loop) > MAX_UNROLLED_STATEMENTS:
             return False
         own = {n for n, b in self.e.buffers.items() if b.space is Space.STACK}
         for stmt in statements(loop.body):
@@ -329,9 +330,9 @@ class _Device:
         one of many statements it would not unroll at all, and wait for each load.
         """
         inside = list(statements(loop.body))
-        if (loop.trip is not None and loop.trip <= UNROLLED) or any(isinstance(s, For) for s in inside):
+        if (loop.trip is not None and loop.trip <= UNROLL_FACTOR) or any(isinstance(s, For) for s in inside):
             return False
-        if UNROLLED * _length(loop) > REPEATED:
+        if UNROLL_FACTOR * _length(loop) > MAX_UNROLLED_STATEMENTS:
             return False
         far = {b.name for b in self.kernel.buffers}
         read = (e for s in inside for top in expressions(s) for e in subexpressions(top))
@@ -379,9 +380,9 @@ class _Device:
         step = "" if loop.step == 1 else f"{loop.step} * "
         enough = _covers(loop, count)
         # Where threads take turns, the last turn of each may lead far beyond the bound.
-        past = loop.step * int(count.value.real) if enough and isinstance(count, Const) else NARROW
+        past = loop.step * int(count.value.real) if enough and isinstance(count, Const) else I32_LIMIT
         start = magnitude(loop.lo, self.e.ranges, self.e.narrow)
-        kind = self.e.declare(loop.var, most=NARROW if start is None else start + past)
+        kind = self.e.declare(loop.var, most=I32_LIMIT if start is None else start + past)
         # CUDA's numbers of blocks and threads are unsigned and of 32 bits.
         first = mine if loop.step == 1 and lo == "0" else f"{lo} + {step}{kind}({mine})"
         if enough and loop.trip is not None and count == Const(loop.trip):
@@ -410,17 +411,19 @@ class _Device:
 
 def _is_inner(loop: For) -> bool:
     """Whether a loop of a known number of iterations has statements alone in it, and not too many to be repeated."""
-    if loop.trip is None or loop.trip <= UNROLLED or loop.trip % UNROLLED:
+    if loop.trip is None or loop.trip <= UNROLL_FACTOR or loop.trip % UNROLL_FACTOR:
         return False
     inside = statements(loop.body)
-    return UNROLLED * _length(loop) <= REPEATED and all(isinstance(s, (Store, Let)) for s in inside)
+    return UNROLL_FACTOR * _length(loop) <= MAX_UNROLLED_STATEMENTS and all(isinstance(s, (Store, Let)) for s in inside)
 
 
 def _length(loop: For) -> int:
     """Return how long a loop's body is, in statements."""
     inside = list(statements(loop.body))
     nodes = (e for s in inside for top in expressions(s) for e in subexpressions(top))
-    return len(inside) + LONG * sum(isinstance(e, Op) and e.op in _LONG and not is_index(e) for e in nodes)
+    return len(inside) + FUNCTION_STATEMENTS * sum(
+        isinstance(e, Op) and e.op in _LONG and not is_index(e) for e in nodes
+    )
 
 
 def _covers(loop: For, count: KExpr) -> bool:

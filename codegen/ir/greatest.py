@@ -14,14 +14,16 @@ from typing import TypeGuard
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, Op
 from polyker.codegen.ir.polynomial import Poly, expression, plus, polynomial, scaled
-from polyker.codegen.ir.simplify_index import Range, has_load, simplify_expression
+from polyker.codegen.ir.simplify_index import IndexRange, has_load, simplify_expression
 from polyker.codegen.ir.walk import names_in, substitute
 
 # Steps that one search may take: minima and maxima of minima and maxima fork it.
-STEPS = 256
+MAX_SEARCH_STEPS = 256
 
 
-def greatest(expr: KExpr, loops: Sequence[For], known: frozenset[str], ranges: Mapping[str, Range]) -> KExpr | None:
+def greatest(
+    expr: KExpr, loops: Sequence[For], known: frozenset[str], ranges: Mapping[str, IndexRange]
+) -> KExpr | None:
     """Return an expression of `known` variables that is never less than `expr` in the innermost of `loops`.
 
     `loops`: the outermost first. `ranges`: of known variables. None where nothing is known to bound it.
@@ -30,15 +32,15 @@ def greatest(expr: KExpr, loops: Sequence[For], known: frozenset[str], ranges: M
     >>> greatest(Op("add", (Op("mul", (Const(128), Var("b"))), Const(128))), (row,), frozenset(), {})
     1024
     """
-    return _Search(tuple(loops), known, ranges).most(polynomial(expr))
+    return _ExtremumSearch(tuple(loops), known, ranges).most(polynomial(expr))
 
 
 @dataclass
-class _Search:
+class _ExtremumSearch:
     loops: tuple[For, ...]
     known: frozenset[str]
-    ranges: Mapping[str, Range]
-    steps: int = STEPS
+    ranges: Mapping[str, IndexRange]
+    steps: int = MAX_SEARCH_STEPS
 
     def most(self, poly: Poly) -> KExpr | None:
         """Return what a polynomial is at most."""

@@ -20,20 +20,20 @@ from polyker.codegen.ir.kernel import (
     WARP,
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Commit,
     Copy,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     LoopKind,
     Shuffle,
     Space,
     Stmt,
+    StmtBlock,
     Wait,
 )
 from polyker.errors.base import InternalError
@@ -101,7 +101,7 @@ class _Shadow:
 
 
 def run(
-    kernel: Kernel,
+    kernel: KernelIR,
     buffers: Mapping[str, Array],
     integers: Mapping[str, int],
     *,
@@ -199,7 +199,7 @@ class _Thread:
         self.own: dict[str, tuple[Array, Array]] = {}  # STACK buffers and what of them is defined
         self.counts = {LoopKind.BLOCK: grid, LoopKind.THREAD: launch.block}
 
-    def run(self, block: Block, env: dict[str, Array]) -> Iterator[Barrier | Shuffle]:
+    def run(self, block: StmtBlock, env: dict[str, Array]) -> Iterator[Barrier | Shuffle]:
         """Run a block up to its end, and yield each barrier and shuffle."""
         env = dict(env)
         for stmt in block:

@@ -17,7 +17,6 @@ from polyker.codegen.ir.interpret_operations import apply, combine, convert
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Combine,
     Commit,
@@ -27,7 +26,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -38,6 +37,7 @@ from polyker.codegen.ir.kernel import (
     Shuffle,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
     VectorLoad,
@@ -83,7 +83,7 @@ class Failed(Exception):
 class Interpreter(ABC):
     """`env` maps variables to 0-d arrays, or to 1-d arrays in a vector loop: one element a lane."""
 
-    def __init__(self, kernel: Kernel, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> None:
+    def __init__(self, kernel: KernelIR, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> None:
         self.integers: dict[str, Array] = {k: np.asarray(v, np.int64) for k, v in integers.items()}
         self.arrays: dict[str, Array] = {}
         self.dtypes: dict[str, DType] = {}
@@ -118,7 +118,7 @@ class Interpreter(ABC):
 
     # Statements
 
-    def block(self, block: Block, env: dict[str, Array]) -> None:
+    def block(self, block: StmtBlock, env: dict[str, Array]) -> None:
         """Run a block; its Lets end with it."""
         env = {**self.integers, **env}
         for stmt in block:
@@ -184,7 +184,7 @@ class Interpreter(ABC):
     def _active(self) -> Array:
         return _TRUE if self.mask is None else self.mask
 
-    def _if(self, condition: Array, body: Block, orelse: Block, env: dict[str, Array]) -> None:
+    def _if(self, condition: Array, body: StmtBlock, orelse: StmtBlock, env: dict[str, Array]) -> None:
         if self.mask is None:
             self.block(body if condition else orelse, env)
             return

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from polyker.ir.dtypes import DType, i64
 
 # Threads of a GPU that run together, and bytes that one of them may access at once.
-WARP, WIDEST = 32, 16
+WARP, MAX_ACCESS_BYTES = 32, 16
 
 
 class Space(Enum):
@@ -227,8 +227,8 @@ class If:
     """`if condition: body else: orelse`; in a vector loop the lanes are masked."""
 
     condition: KExpr
-    body: Block
-    orelse: Block = ()
+    body: StmtBlock
+    orelse: StmtBlock = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class For:
     var: str
     lo: KExpr
     hi: KExpr
-    body: Block
+    body: StmtBlock
     step: int = 1
     kind: LoopKind = LoopKind.SERIAL
     lanes: int = 0
@@ -273,7 +273,7 @@ class Allocate:
     """
 
     buffers: tuple[Buffer, ...]
-    body: Block
+    body: StmtBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,13 +321,13 @@ class Launch:
     name: str
     grid: tuple[KExpr, KExpr, KExpr]
     block: tuple[int, int, int]
-    body: Block
+    body: StmtBlock
 
 
 Wide: TypeAlias = VectorLoad | VectorStore | Copy
-Meeting: TypeAlias = Barrier | Commit | Wait
-Stmt: TypeAlias = Store | Wide | Prefetch | Let | Guard | If | For | Allocate | Meeting | Shuffle | Combine | Launch
-Block: TypeAlias = tuple[Stmt, ...]
+ThreadSync: TypeAlias = Barrier | Commit | Wait
+Stmt: TypeAlias = Store | Wide | Prefetch | Let | Guard | If | For | Allocate | ThreadSync | Shuffle | Combine | Launch
+StmtBlock: TypeAlias = tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ Pairs: TypeAlias = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelIR:
     """A function `i64 name(ptr pointers, ptr integers)` that returns 0, or the code of the Guard that failed.
 
     `pointers` is an array of the data pointers of `buffers` in order (ARGUMENT and SCRATCH ones); `integers` an array of i64
@@ -370,7 +370,7 @@ class Kernel:
     name: str
     buffers: tuple[Buffer, ...]
     integers: tuple[str, ...]
-    body: Block
+    body: StmtBlock
     fastmath: tuple[str, ...] = ()
     apart: Pairs = frozenset()
     in_place: Pairs = frozenset()

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -20,6 +19,7 @@ from polyker.codegen.ir.kernel import (
     Shuffle,
     Space,
     Stmt,
+    StmtBlock,
 )
 from polyker.codegen.ir.walk import bound_by, names_in, statements, subexpressions
 from polyker.errors.base import InternalError
@@ -28,7 +28,7 @@ AXES = ("x", "y", "z")
 WARP = 32
 
 
-def check_meetings(kernel: Kernel) -> None:
+def check_meetings(kernel: KernelIR) -> None:
     """Raise InternalError for a barrier that not every thread of its block comes to, or a shuffle or barrier of a warp's threads.
 
     A thread differs from others by its numbers and by what follows from them: variables, its own buffers, memory at such places.
@@ -37,19 +37,19 @@ def check_meetings(kernel: Kernel) -> None:
         if isinstance(launch, Launch):
             # Threads are numbered along x first: those of a warp differ along x alone where rows are whole warps.
             rows = launch.block[0] % WARP == 0
-            _Walk(launch, frozenset("x" if rows else AXES), warps=True).block(launch.body, frozenset(), apart=False)
-            _Walk(launch, frozenset(AXES), warps=False).block(launch.body, frozenset(), apart=False)
+            _SyncWalk(launch, frozenset("x" if rows else AXES), warps=True).block(launch.body, frozenset(), apart=False)
+            _SyncWalk(launch, frozenset(AXES), warps=False).block(launch.body, frozenset(), apart=False)
 
 
 @dataclass
-class _Walk:
+class _SyncWalk:
     """`axes`: along which threads differ that have to meet: those of a warp, or those of a block."""
 
     launch: Launch
     axes: frozenset[str]
     warps: bool
 
-    def block(self, block: Block, own: frozenset[str], *, apart: bool) -> None:
+    def block(self, block: StmtBlock, own: frozenset[str], *, apart: bool) -> None:
         """Check a block; `own`: names that differ between the threads; `apart`: some of them may not be here."""
         for stmt in block:
             if apart and self.warps and isinstance(stmt, Shuffle):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import inf, isnan
 from typing import NamedTuple
 
-from polyker.codegen.ir.kernel import Const, Convert, Kernel, KExpr, Load, Op, Space, Store, VectorStore
+from polyker.codegen.ir.kernel import Const, Convert, KernelIR, KExpr, Load, Op, Space, Store, VectorStore
 from polyker.codegen.ir.walk import statements
 
 
@@ -29,7 +29,7 @@ FINITE, ANYTHING = May(), May(True, True, True)
 _OVERFLOWN = May(False, True, True)
 
 
-def facts(kernel: Kernel, inputs: Mapping[str, May]) -> dict[str, May]:
+def facts(kernel: KernelIR, inputs: Mapping[str, May]) -> dict[str, May]:
     """Return what each buffer may hold, `inputs` being known of some that the kernel does not write."""
     found = {b.name: ANYTHING for b in kernel.buffers if b.space is Space.ARGUMENT} | dict(inputs)
     stores: list[Store] = []

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Combine,
     Commit,
@@ -17,7 +16,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -27,6 +26,7 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Shuffle,
     Space,
+    StmtBlock,
     Store,
     Var,
     VectorLoad,
@@ -36,7 +36,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.ir.dtypes import bool_, i64
 
 # Buffers of one extent that are shown one in another.
-_NESTED = 16
+_MAX_NESTED_BUFFERS = 16
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -45,7 +45,7 @@ _INFIX = {
 }  # fmt: skip
 
 
-def print_kernel(kernel: Kernel) -> str:
+def print_kernel(kernel: KernelIR) -> str:
     """Return the text of a kernel: its buffers, then its loops."""
     lines = [f"def {kernel.name}({', '.join(b.name for b in kernel.buffers)}; {', '.join(kernel.integers)}):"]
     for b in kernel.buffers:
@@ -57,7 +57,7 @@ def print_kernel(kernel: Kernel) -> str:
     return "\n".join(lines)
 
 
-def _block(block: Block, depth: int) -> Iterator[str]:  # noqa: C901 (one short case a kind of statement)
+def _block(block: StmtBlock, depth: int) -> Iterator[str]:  # noqa: C901 (one short case a kind of statement)
     pad = "    " * depth
     if not block:
         yield f"{pad}pass"
@@ -94,7 +94,7 @@ def _block(block: Block, depth: int) -> Iterator[str]:  # noqa: C901 (one short 
                 yield from _block(body, depth + 1)
             case Allocate(buffers=buffers, body=body):
                 # One in another, as long as that does not push the text to the right.
-                groups = [(b,) for b in buffers] if len(buffers) <= _NESTED else [buffers]
+                groups = [(b,) for b in buffers] if len(buffers) <= _MAX_NESTED_BUFFERS else [buffers]
                 for n, group in enumerate(groups):
                     yield f"{pad}{'    ' * n}with {', '.join(map(_held, group))}:"
                 yield from _block(body, depth + len(groups))

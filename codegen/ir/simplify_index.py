@@ -11,8 +11,8 @@ from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expressio
 from polyker.codegen.ir.walk import rebuild, subexpressions
 from polyker.ir.dtypes import bool_, i64
 
-Range: TypeAlias = tuple[int | None, int | None]  # least and greatest value, None where unknown
-Ranges: TypeAlias = Mapping[str, Range]
+IndexRange: TypeAlias = tuple[int | None, int | None]  # least and greatest value, None where unknown
+IndexRanges: TypeAlias = Mapping[str, IndexRange]
 
 TRUE, FALSE = Const(True, bool_), Const(False, bool_)
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -23,7 +23,7 @@ def has_load(expr: KExpr) -> bool:
     return any(isinstance(e, Load) for e in subexpressions(expr))
 
 
-def bounds(poly: Poly, ranges: Ranges) -> Range:
+def bounds(poly: Poly, ranges: IndexRanges) -> IndexRange:
     """Return least and greatest value of a polynomial for variables in `ranges`, None where unbounded or not known."""
     low: int | None = 0
     high: int | None = 0
@@ -36,7 +36,7 @@ def bounds(poly: Poly, ranges: Ranges) -> Range:
     return low, high
 
 
-def _atom_bounds(atom: KExpr, ranges: Ranges) -> Range:
+def _atom_bounds(atom: KExpr, ranges: IndexRanges) -> IndexRange:
     match atom:
         case Var(name=name):
             return ranges.get(name, (None, None))
@@ -65,7 +65,7 @@ def _any(values: list[int | None], pick: Callable[[list[int]], int]) -> int | No
     return pick(known) if known else None
 
 
-def simplify_expression(expr: KExpr, ranges: Ranges) -> KExpr:
+def simplify_expression(expr: KExpr, ranges: IndexRanges) -> KExpr:
     """Return an equal expression in canonical form. Index arithmetic is taken not to overflow."""
     expr = rebuild(expr, partial(simplify_expression, ranges=ranges))
     match expr:
@@ -83,7 +83,7 @@ def simplify_expression(expr: KExpr, ranges: Ranges) -> KExpr:
             return expr
 
 
-def _index(expr: Op, ranges: Ranges) -> KExpr:
+def _index(expr: Op, ranges: IndexRanges) -> KExpr:
     match expr:
         case Op(op="add" | "sub" | "mul" | "neg"):
             return expression(polynomial(expr))
@@ -100,7 +100,7 @@ def _index(expr: Op, ranges: Ranges) -> KExpr:
             return expr
 
 
-def _division(op: str, poly: Poly, divisor: int, ranges: Ranges) -> KExpr:
+def _division(op: str, poly: Poly, divisor: int, ranges: IndexRanges) -> KExpr:
     """(d*q + r) // d = q + r // d and (d*q + r) % d = r % d; r alone where it is known to lie in 0..d-1."""
     if divisor <= 0:
         value = as_constant(poly)
@@ -133,7 +133,7 @@ def _division(op: str, poly: Poly, divisor: int, ranges: Ranges) -> KExpr:
     return expression(plus(quotient, {(divided,): 1}))
 
 
-def _extremum(op: str, args: tuple[KExpr, ...], ranges: Ranges) -> KExpr:
+def _extremum(op: str, args: tuple[KExpr, ...], ranges: IndexRanges) -> KExpr:
     """Drop the arguments that another one bounds."""
     flat: list[KExpr] = []
     for arg in args:
@@ -149,13 +149,13 @@ def _extremum(op: str, args: tuple[KExpr, ...], ranges: Ranges) -> KExpr:
     return terms[0] if len(terms) == 1 else Op(op, terms)
 
 
-def _dominates(op: str, x: Poly, y: Poly, ranges: Ranges) -> bool:
+def _dominates(op: str, x: Poly, y: Poly, ranges: IndexRanges) -> bool:
     """Return whether y never matters beside x."""
     low, high = bounds(plus(x, scaled(y, -1)), ranges)
     return (high is not None and high <= 0) if op == "minimum" else (low is not None and low >= 0)
 
 
-def _comparison(op: str, x: KExpr, y: KExpr, ranges: Ranges) -> KExpr:
+def _comparison(op: str, x: KExpr, y: KExpr, ranges: IndexRanges) -> KExpr:
     """Decide a comparison by the range of the difference; else keep it as `difference op constant`'s original."""
     low, high = bounds(plus(polynomial(x), scaled(polynomial(y), -1)), ranges)
     below = high is not None and high < 0

@@ -24,7 +24,7 @@ from polyker.codegen.ir.polynomial import (
     scaled,
     times,
 )
-from polyker.codegen.ir.simplify_index import Ranges, bounds, simplify_expression
+from polyker.codegen.ir.simplify_index import IndexRanges, bounds, simplify_expression
 from polyker.schedule.tree.swizzle import Swizzle, swizzle_of
 
 
@@ -39,7 +39,7 @@ def _row(buffer: Buffer) -> int:
     return row
 
 
-def swizzled_offset(buffer: Buffer, indices: Sequence[Poly], ranges: Ranges) -> Poly:
+def swizzled_offset(buffer: Buffer, indices: Sequence[Poly], ranges: IndexRanges) -> Poly:
     """Return where an element of a swizzled buffer lies; `xor` stands in it as an operation of index arithmetic.
 
     What lies within a chunk, and what is a multiple of all chunks that change places, has no bits that the exclusive or changes:

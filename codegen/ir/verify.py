@@ -10,11 +10,10 @@ from math import prod
 from polyker.codegen.ir.kernel import (
     COPIED,
     FORMS,
+    MAX_ACCESS_BYTES,
     WARP,
-    WIDEST,
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Combine,
     Commit,
@@ -24,7 +23,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -35,6 +34,7 @@ from polyker.codegen.ir.kernel import (
     Shuffle,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
     VectorLoad,
@@ -96,7 +96,7 @@ def _check(holds: bool, what: str, node: object, *parts: object) -> None:
         raise InternalError(f"bad kernel: {what.format(*parts)}, in {escape(repr(node))}")
 
 
-def verify(kernel: Kernel) -> None:
+def verify(kernel: KernelIR) -> None:
     """Check a kernel; raises InternalError that names the node and the rule it breaks."""
     unknown = set(kernel.fastmath) - FAST_MATH
     _check(not unknown, "unknown fast-math flags {}", kernel.fastmath, sorted(unknown))
@@ -141,7 +141,7 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
         _check(not reason, "a buffer that cannot be swizzled: {}", buffer, reason)
 
 
-def _block(block: Block, scope: _Scope) -> None:
+def _block(block: StmtBlock, scope: _Scope) -> None:
     for stmt in block:
         if isinstance(stmt, Let):
             scope = scope.bind(stmt.name, _expr(stmt.value, scope), stmt)
@@ -204,7 +204,7 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
             _check(False, "not a statement", stmt)
 
 
-def _check_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
+def _check_written(block: StmtBlock) -> tuple[frozenset[str], frozenset[str]]:
     """Return the buffers that a block of a Launch writes and reads; what is allocated in it and read is written in its extent."""
     written, read = frozenset[str](), frozenset[str]()
     for stmt in block:
@@ -265,7 +265,7 @@ def _wide(stmt: Wide, scope: _Scope) -> None:
         size = lanes * buffer.dtype.itemsize
         alone = lanes == 1 and not (isinstance(stmt, Copy) and stmt.later and buffer.dtype.is_complex)
         aligned = buffer.space is not Space.ARGUMENT or buffer.alignment % size == 0 < buffer.alignment or alone
-        _check(lanes >= 1 and size & (size - 1) == 0 and size <= WIDEST, "an access of 1 to 16 bytes", stmt)
+        _check(lanes >= 1 and size & (size - 1) == 0 and size <= MAX_ACCESS_BYTES, "an access of 1 to 16 bytes", stmt)
         _check(lanes == 1 or buffer.space is not Space.STACK, "one element of a STACK buffer at a time", stmt)
         _check(aligned and is_multiple(offset_of(buffer, at), lanes), "a wide access that is not aligned", stmt)
 

@@ -9,7 +9,6 @@ from operator import is_
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Combine,
     Const,
@@ -18,7 +17,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -28,6 +27,7 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Shuffle,
     Stmt,
+    StmtBlock,
     Store,
     Var,
     VectorLoad,
@@ -68,7 +68,7 @@ def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
             return ()
 
 
-def loaded(block: Block) -> frozenset[str]:
+def loaded(block: StmtBlock) -> frozenset[str]:
     """Return the names of the buffers that a block reads."""
     nodes = (n for s in statements(block) for e in expressions(s) for n in subexpressions(e))
     return frozenset(n.buffer for n in nodes if type(n) is Load)
@@ -98,7 +98,7 @@ def bound_by(stmt: Stmt) -> tuple[str, ...]:
             return ()
 
 
-def statements(block: Block) -> Iterator[Stmt]:
+def statements(block: StmtBlock) -> Iterator[Stmt]:
     """Yield every statement of a block and of the blocks in it, parents first."""
     stack = list(reversed(block))
     while stack:
@@ -111,19 +111,19 @@ def statements(block: Block) -> Iterator[Stmt]:
                 stack.extend(reversed(inner))
 
 
-def allocated(block: Block) -> Iterator[Buffer]:
+def allocated(block: StmtBlock) -> Iterator[Buffer]:
     """Yield the buffers that a block and those in it allocate, outer ones first."""
     return (b for s in statements(block) if isinstance(s, Allocate) for b in s.buffers)
 
 
-def blocks_of(stmt: Stmt) -> tuple[Block, ...]:
+def blocks_of(stmt: Stmt) -> tuple[StmtBlock, ...]:
     """Return the blocks that stand directly in a statement."""
     if isinstance(stmt, (For, Allocate, Launch)):
         return (stmt.body,)
     return (stmt.body, stmt.orelse) if isinstance(stmt, If) else ()
 
 
-def with_blocks(stmt: Stmt, change: Callable[[Block], Block]) -> Stmt:
+def with_blocks(stmt: Stmt, change: Callable[[StmtBlock], StmtBlock]) -> Stmt:
     """Return a statement with `change` applied to the blocks that stand directly in it; the same one where these stay."""
     if isinstance(stmt, If):
         body, orelse = change(stmt.body), change(stmt.orelse)
@@ -136,7 +136,7 @@ def with_blocks(stmt: Stmt, change: Callable[[Block], Block]) -> Stmt:
     return with_body(stmt, body) if isinstance(stmt, For) else replace(stmt, body=body)
 
 
-def with_body(loop: For, body: Block) -> For:
+def with_body(loop: For, body: StmtBlock) -> For:
     """Return a loop with another body."""
     return For(
         loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.enough, loop.axis
@@ -240,12 +240,12 @@ def names_in(*exprs: KExpr) -> set[str]:
     return {e.name for expr in exprs for e in subexpressions(expr) if isinstance(e, Var)}
 
 
-def is_parallel(kernel: Kernel) -> bool:
+def is_parallel(kernel: KernelIR) -> bool:
     """Return whether some loop runs on several threads."""
     return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in statements(kernel.body))
 
 
-def on_gpu(kernel: Kernel) -> bool:
+def on_gpu(kernel: KernelIR) -> bool:
     """Return whether the kernel launches kernels on a GPU."""
     return any(isinstance(s, Launch) for s in statements(kernel.body))
 

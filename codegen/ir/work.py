@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from polyker.codegen.ir.kernel import Allocate, Block, Const, For, Guard, If, KExpr, Let, Load, LoopKind, Op, Store, Var
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Const,
+    For,
+    Guard,
+    If,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    StmtBlock,
+    Store,
+    Var,
+)
 from polyker.codegen.ir.walk import operands
 from polyker.ir.functions import cost_of
 
@@ -27,7 +41,7 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def exceeds(block: Block, sizes: Mapping[str, int], limit: int) -> bool:
+def exceeds(block: StmtBlock, sizes: Mapping[str, int], limit: int) -> bool:
     """Return whether a kernel's body does about `limit` operations or more, a vector's counted as one.
 
     `sizes`: the kernel's integers. Bounds and conditions that depend on the loops around them count as in the middle of
@@ -36,7 +50,7 @@ def exceeds(block: Block, sizes: Mapping[str, int], limit: int) -> bool:
     return _count(block, dict(sizes), float(limit)) >= limit
 
 
-def _count(block: Block, values: dict[str, int], limit: float) -> float:
+def _count(block: StmtBlock, values: dict[str, int], limit: float) -> float:
     """Return the operations of a block, or any number from `limit` on."""
     total = 0.0
     for stmt in block:

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from polyker.codegen.ir.kernel import Const, Op
 from polyker.codegen.llvm import operations as ops
-from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.functions import complex_function
 from polyker.codegen.llvm.operations import compare, flop, logical_not, negate
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_
 
 
-def _split(value: Value) -> tuple[Reg, Reg]:
+def _split(value: ElementValue) -> tuple[Reg, Reg]:
     return value.re, value.im if value.im is not None else const(0.0, value.re.elem)
 
 
-def multiply(b: Builder, x: Value, y: Value) -> Value:
+def multiply(b: IRBuilder, x: ElementValue, y: ElementValue) -> ElementValue:
     """Return x * y: (ar*br - ai*bi, ar*bi + ai*br), each product rounded."""
     (ar, ai), (br, bi), t = _split(x), _split(y), x.dtype.real
     re = flop(b, "fsub", flop(b, "fmul", ar, br, t), flop(b, "fmul", ai, bi, t), t)
     im = flop(b, "fadd", flop(b, "fmul", ar, bi, t), flop(b, "fmul", ai, br, t), t)
-    return Value(x.dtype, re, im)
+    return ElementValue(x.dtype, re, im)
 
 
-def multiply_add(b: Builder, x: Value, y: Value, total: Value) -> Value:
+def multiply_add(b: IRBuilder, x: ElementValue, y: ElementValue, total: ElementValue) -> ElementValue:
     """Return total + x * y, for a reduction: four multiply-adds, each rounded once."""
     (ar, ai), (br, bi), (re, im) = _split(x), _split(y), _split(total)
     re = ops.multiply_add(b, negate(b, ai, x.dtype.real), bi, ops.multiply_add(b, ar, br, re))
     im = ops.multiply_add(b, ai, br, ops.multiply_add(b, ar, bi, im))
-    return Value(total.dtype, re, im)
+    return ElementValue(total.dtype, re, im)
 
 
-def add(b: Builder, op: str, x: Value, y: Value) -> Value:
+def add(b: IRBuilder, op: str, x: ElementValue, y: ElementValue) -> ElementValue:
     """Return x + y or x - y."""
     (ar, ai), (br, bi), t = _split(x), _split(y), x.dtype.real
-    return Value(x.dtype, flop(b, f"f{op}", ar, br, t), flop(b, f"f{op}", ai, bi, t))
+    return ElementValue(x.dtype, flop(b, f"f{op}", ar, br, t), flop(b, f"f{op}", ai, bi, t))
 
 
-def divide(b: Builder, x: Value, y: Value) -> Value:
+def divide(b: IRBuilder, x: ElementValue, y: ElementValue) -> ElementValue:
     """Return x / y by Smith's method, in numpy's arrangement. Source: Smith, "Algorithm 116: Complex Division", 1962."""
     (ar, ai), (br, bi), t = _split(x), _split(y), x.dtype.real
     zero, one = const(0.0, br.elem), const(1.0, br.elem)
@@ -56,15 +56,15 @@ def divide(b: Builder, x: Value, y: Value) -> Value:
     magnitude = b.intrinsic("fabs", br)
     re = b.select(by_zero, flop(b, "fdiv", ar, magnitude, t), re)
     im = b.select(by_zero, flop(b, "fdiv", ai, magnitude, t), im)
-    return Value(x.dtype, re, im)
+    return ElementValue(x.dtype, re, im)
 
 
-def _is_nan(b: Builder, x: Value) -> Reg:
+def _is_nan(b: IRBuilder, x: ElementValue) -> Reg:
     re, im = _split(x)
     return b.compare("fcmp uno", re, im)
 
 
-def order(b: Builder, op: str, x: Value, y: Value) -> Reg:
+def order(b: IRBuilder, op: str, x: ElementValue, y: ElementValue) -> Reg:
     """Return a comparison; complex numbers are ordered by real part, then imaginary part, as numpy's."""
     (ar, ai), (br, bi), t = _split(x), _split(y), x.dtype.real
     if op in ("eq", "ne"):
@@ -75,15 +75,15 @@ def order(b: Builder, op: str, x: Value, y: Value) -> Reg:
     return b.binary("or", first, b.binary("and", compare(b, "eq", ar, br, t), compare(b, op, ai, bi, t)))
 
 
-def extremum(b: Builder, op: str, x: Value, y: Value) -> Value:
+def extremum(b: IRBuilder, op: str, x: ElementValue, y: ElementValue) -> ElementValue:
     """Return minimum or maximum in numpy's order; the first argument with a NaN wins."""
     take = b.binary("or", _is_nan(b, x), order(b, "ge" if op == "maximum" else "le", x, y))
     take = b.binary("and", take, b.binary("or", _is_nan(b, x), logical_not(b, _is_nan(b, y))))
     (ar, ai), (br, bi) = _split(x), _split(y)
-    return Value(x.dtype, b.select(take, ar, br), b.select(take, ai, bi))
+    return ElementValue(x.dtype, b.select(take, ar, br), b.select(take, ai, bi))
 
 
-def combine(b: Builder, op: str, x: Value, y: Value) -> Value:
+def combine(b: IRBuilder, op: str, x: ElementValue, y: ElementValue) -> ElementValue:
     """Return one step of a reduction by add, mul, minimum or maximum."""
     match op:
         case "add":
@@ -94,8 +94,8 @@ def combine(b: Builder, op: str, x: Value, y: Value) -> Value:
             return extremum(b, op, x, y)
 
 
-def _power(b: Builder, x: Value, exponent: int) -> Value:
-    result: Value | None = None
+def _power(b: IRBuilder, x: ElementValue, exponent: int) -> ElementValue:
+    result: ElementValue | None = None
     square, n = x, abs(exponent)
     while n:
         if n & 1:
@@ -103,21 +103,21 @@ def _power(b: Builder, x: Value, exponent: int) -> Value:
         n >>= 1
         if n:
             square = multiply(b, square, square)
-    one = Value(x.dtype, const(1.0, x.re.elem), const(0.0, x.re.elem))
+    one = ElementValue(x.dtype, const(1.0, x.re.elem), const(0.0, x.re.elem))
     if result is None:
         return one
     return divide(b, one, result) if exponent < 0 else result
 
 
-def _sign(b: Builder, x: Value) -> Value:
+def _sign(b: IRBuilder, x: ElementValue) -> ElementValue:
     """Return z / |z|, and 0 where z is 0, as numpy's."""
     (re, im), size = _split(x), complex_function(b, "abs", [x], x.dtype.real).re
     zero = b.compare("fcmp oeq", size, const(0.0, size.elem))
     size = b.select(zero, const(1.0, size.elem), size)
-    return Value(x.dtype, *(flop(b, "fdiv", part, size, x.dtype.real) for part in (re, im)))
+    return ElementValue(x.dtype, *(flop(b, "fdiv", part, size, x.dtype.real) for part in (re, im)))
 
 
-def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
+def operation(b: IRBuilder, op: str, args: list[ElementValue], expr: Op) -> ElementValue:
     """Return the value of an operation with complex arguments."""
     x = args[0]
     dtype: DType = expr.dtype
@@ -132,20 +132,20 @@ def operation(b: Builder, op: str, args: list[Value], expr: Op) -> Value:
             return divide(b, x, args[1])
         case "neg":
             re, im = _split(x)
-            return Value(dtype, negate(b, re, dtype.real), negate(b, im, dtype.real))
+            return ElementValue(dtype, negate(b, re, dtype.real), negate(b, im, dtype.real))
         case "conj":
             re, im = _split(x)
-            return Value(dtype, re, negate(b, im, dtype.real))
+            return ElementValue(dtype, re, negate(b, im, dtype.real))
         case "round":
             re, im = (b.intrinsic("roundeven", part) for part in _split(x))
-            return Value(dtype, re, im)
+            return ElementValue(dtype, re, im)
         case "sign":
             return _sign(b, x)
         case "real" | "imag":
             re, im = _split(x)
-            return Value(x.dtype.real, re if op == "real" else im)
+            return ElementValue(x.dtype.real, re if op == "real" else im)
         case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
-            return Value(bool_, order(b, op, x, args[1]))
+            return ElementValue(bool_, order(b, op, x, args[1]))
         case "pow":
             exponent = expr.args[1]
             if isinstance(exponent, Const) and exponent.value == int(complex(exponent.value).real):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from polyker.codegen.llvm.text import LLVM_TYPES, Builder, Reg, const
+from polyker.codegen.llvm.text import LLVM_TYPES, IRBuilder, Reg, const
 from polyker.ir.dtypes import DType
 
 MEMORY_TYPES = {**LLVM_TYPES, "bool": "i8", "f16": "i16", "bf16": "i16"}
 
 
-class Value(NamedTuple):
+class ElementValue(NamedTuple):
     """A value of an element type: one register, or real and imaginary part."""
 
     dtype: DType
@@ -27,7 +27,7 @@ class Value(NamedTuple):
         return self.re.lanes if self.im is None else max(self.re.lanes, self.im.lanes)
 
 
-def from_memory(b: Builder, dtype: DType, raw: Reg) -> Reg:
+def from_memory(b: IRBuilder, dtype: DType, raw: Reg) -> Reg:
     """Return the register form of loaded memory bits."""
     match dtype.name:
         case "bool":
@@ -43,7 +43,7 @@ def from_memory(b: Builder, dtype: DType, raw: Reg) -> Reg:
             return raw
 
 
-def to_memory(b: Builder, dtype: DType, value: Reg) -> Reg:
+def to_memory(b: IRBuilder, dtype: DType, value: Reg) -> Reg:
     """Return the bits to store; a `float` is rounded to f16 or bf16, to nearest even."""
     match dtype.name:
         case "bool":
@@ -58,7 +58,7 @@ def to_memory(b: Builder, dtype: DType, value: Reg) -> Reg:
             return value
 
 
-def rounded(b: Builder, dtype: DType, value: Reg) -> Reg:
+def rounded(b: IRBuilder, dtype: DType, value: Reg) -> Reg:
     """Return a computed `float` rounded to f16 or bf16; other types unchanged."""
     return from_memory(b, dtype, to_memory(b, dtype, value)) if dtype.name in ("f16", "bf16") else value
 
@@ -67,7 +67,7 @@ def _i32(value: int) -> Reg:
     return const(value, "i32")
 
 
-def _float_to_bfloat(b: Builder, value: Reg) -> Reg:
+def _float_to_bfloat(b: IRBuilder, value: Reg) -> Reg:
     bits = b.convert("bitcast", value, "i32")
     high = b.binary("lshr", bits, _i32(16))
     bias = b.binary("add", b.binary("and", high, _i32(1)), _i32(0x7FFF))
@@ -76,7 +76,7 @@ def _float_to_bfloat(b: Builder, value: Reg) -> Reg:
     return b.convert("trunc", b.select(b.compare("fcmp uno", value, value), quiet, nearest), "i16")
 
 
-def _half_to_float(b: Builder, raw: Reg) -> Reg:
+def _half_to_float(b: IRBuilder, raw: Reg) -> Reg:
     bits = b.convert("zext", raw, "i32")
     sign = b.binary("shl", b.binary("and", bits, _i32(0x8000)), _i32(16))
     magnitude = b.binary("and", bits, _i32(0x7FFF))
@@ -90,7 +90,7 @@ def _half_to_float(b: Builder, raw: Reg) -> Reg:
     return b.convert("bitcast", b.binary("or", result, sign), "float")
 
 
-def _float_to_half(b: Builder, value: Reg) -> Reg:
+def _float_to_half(b: IRBuilder, value: Reg) -> Reg:
     bits = b.convert("bitcast", value, "i32")
     sign = b.binary("and", b.binary("lshr", bits, _i32(16)), _i32(0x8000))
     magnitude = b.binary("and", bits, _i32(0x7FFFFFFF))
@@ -108,7 +108,7 @@ def _float_to_half(b: Builder, value: Reg) -> Reg:
     return b.convert("trunc", b.binary("or", result, sign), "i16")
 
 
-def _to_odd_float(b: Builder, value: Reg) -> Reg:
+def _to_odd_float(b: IRBuilder, value: Reg) -> Reg:
     """Return a double as float, rounded to odd, so that a second rounding to f16 is as good as one."""
     nearest = b.convert("fptrunc", value, "float")
     back = b.convert("fpext", nearest, "double")
@@ -120,30 +120,32 @@ def _to_odd_float(b: Builder, value: Reg) -> Reg:
     return b.convert("bitcast", chosen, "float")
 
 
-def convert(b: Builder, value: Value, dtype: DType) -> Value:
+def convert(b: IRBuilder, value: ElementValue, dtype: DType) -> ElementValue:
     """Return `value` as `dtype`, as numpy's astype; out of an integer's range comes some value, never undefined ones."""
     source = value.dtype
     if source == dtype:
         return value
     if dtype.is_complex:
-        real = convert(b, Value(source.real, value.re), dtype.real)
+        real = convert(b, ElementValue(source.real, value.re), dtype.real)
         if value.im is None:
-            return Value(dtype, real.re, const(0.0, LLVM_TYPES[dtype.real.name]))
-        return Value(dtype, real.re, convert(b, Value(source.real, value.im), dtype.real).re)
+            return ElementValue(dtype, real.re, const(0.0, LLVM_TYPES[dtype.real.name]))
+        return ElementValue(dtype, real.re, convert(b, ElementValue(source.real, value.im), dtype.real).re)
     if source.is_complex and value.im is not None:
         if dtype.kind == "b":
-            return Value(dtype, b.binary("or", _truth(b, source.real, value.re), _truth(b, source.real, value.im)))
-        return convert(b, Value(source.real, value.re), dtype)
-    return Value(dtype, _convert_real(b, value.re, source, dtype))
+            return ElementValue(
+                dtype, b.binary("or", _truth(b, source.real, value.re), _truth(b, source.real, value.im))
+            )
+        return convert(b, ElementValue(source.real, value.re), dtype)
+    return ElementValue(dtype, _convert_real(b, value.re, source, dtype))
 
 
-def _truth(b: Builder, dtype: DType, reg: Reg) -> Reg:
+def _truth(b: IRBuilder, dtype: DType, reg: Reg) -> Reg:
     if dtype.kind == "f":
         return b.compare("fcmp une", reg, const(0.0, reg.elem))  # NaN is true
     return reg if dtype.kind == "b" else b.compare("icmp ne", reg, const(0, reg.elem))
 
 
-def _convert_real(b: Builder, reg: Reg, source: DType, dtype: DType) -> Reg:
+def _convert_real(b: IRBuilder, reg: Reg, source: DType, dtype: DType) -> Reg:
     target = LLVM_TYPES[dtype.name]
     match source.kind, dtype.kind:
         case _, "b":
@@ -164,7 +166,7 @@ def _convert_real(b: Builder, reg: Reg, source: DType, dtype: DType) -> Reg:
             return b.convert("sext" if source.kind == "i" else "zext", reg, target)
 
 
-def _float_to_int(b: Builder, reg: Reg, dtype: DType) -> Reg:
+def _float_to_int(b: IRBuilder, reg: Reg, dtype: DType) -> Reg:
     # Through a wider type, as C compilers do for numpy: -1.0 becomes 255 as u8. `freeze` makes out of range defined.
     through = "i64" if dtype.itemsize >= 4 and dtype.name != "i32" else "i32"
     op = "fptoui" if dtype.name == "u64" else "fptosi"

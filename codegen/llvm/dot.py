@@ -8,14 +8,14 @@ from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op
 from polyker.codegen.ir.polynomial import as_constant, plus, scaled
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.scope import Scope
-from polyker.codegen.llvm.convert import Value, convert
+from polyker.codegen.llvm.convert import ElementValue, convert
 from polyker.codegen.llvm.operations import real_operation
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.ir.dtypes import DType
 from polyker.ir.instructions import MEANINGS, DotProduct
 
 
-def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
+def dot(b: IRBuilder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
     """Return `total + op(x, y)` of a sum of products on i32."""
     row = b.dots.get(op)
     lanes = max(r.lanes for r in (x, y, total) if r is not None)
@@ -48,11 +48,11 @@ def dot(b: Builder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
     return b.call(row.llvm[width], "i32", width, (start, *factors))
 
 
-def _lanes(b: Builder, reg: Reg, lanes: list[int]) -> Reg:
+def _lanes(b: IRBuilder, reg: Reg, lanes: list[int]) -> Reg:
     return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
 
 
-def _joined_lanes(b: Builder, x: Reg, y: Reg) -> Reg:
+def _joined_lanes(b: IRBuilder, x: Reg, y: Reg) -> Reg:
     """Return the lanes of x and then those of y, which has no more."""
     if y.lanes == 1:
         wide = b.shuffle(x, None, [*range(x.lanes), 0])
@@ -61,14 +61,14 @@ def _joined_lanes(b: Builder, x: Reg, y: Reg) -> Reg:
     return b.shuffle(x, wide, list(range(x.lanes + y.lanes)))
 
 
-def _bits(b: Builder, reg: Reg, elem: str) -> Reg:
+def _bits(b: IRBuilder, reg: Reg, elem: str) -> Reg:
     """Return the bits of a vector (or one element) as elements of another width."""
     lanes = reg.lanes * int(reg.elem[1:]) // int(elem[1:])
     kind = elem if lanes == 1 else f"<{lanes} x {elem}>"
     return b.pure(f"bitcast {reg.typed} to {kind}", elem, lanes, (reg,))
 
 
-def _parts(b: Builder, row: DotProduct, x: Reg, y: Reg) -> Reg:
+def _parts(b: IRBuilder, row: DotProduct, x: Reg, y: Reg) -> Reg:
     """Return the sum of the products, part by part."""
     found: Reg | None = None
     for p in range(row.terms):
@@ -78,25 +78,25 @@ def _parts(b: Builder, row: DotProduct, x: Reg, y: Reg) -> Reg:
     return found
 
 
-def _part(b: Builder, x: Reg, kind: DType, part: int) -> Reg:
+def _part(b: IRBuilder, x: Reg, kind: DType, part: int) -> Reg:
     return (_signed if kind.kind == "i" else _unsigned)(b, x, 8 * kind.itemsize, part)
 
 
-def _signed(b: Builder, x: Reg, bits: int, part: int) -> Reg:
+def _signed(b: IRBuilder, x: Reg, bits: int, part: int) -> Reg:
     high = b.binary("shl", x, const(32 - bits * (part + 1), "i32"))
     return b.binary("ashr", high, const(32 - bits, "i32"))
 
 
-def _unsigned(b: Builder, x: Reg, bits: int, part: int) -> Reg:
+def _unsigned(b: IRBuilder, x: Reg, bits: int, part: int) -> Reg:
     return b.binary("and", b.binary("lshr", x, const(bits * part, "i32")), const((1 << bits) - 1, "i32"))
 
 
-def join(e: Scope, expr: Op) -> Value:
+def join(e: Scope, expr: Op) -> ElementValue:
     """Return narrow integers side by side in 32 bits, the first lowest; neighbours in memory are read at once."""
     b = e.b
     found = _neighbours(e, expr.args) if e.lanes.count > 1 else None
     if found is not None:
-        return Value(expr.dtype, _bits(b, found.re, "i32"))
+        return ElementValue(expr.dtype, _bits(b, found.re, "i32"))
     bits = 32 // len(expr.args)
     total: Reg | None = None
     for p, arg in enumerate(expr.args):
@@ -104,10 +104,10 @@ def join(e: Scope, expr: Op) -> Value:
         part = b.binary("shl", part, const(bits * p, "i32"))
         total = part if total is None else b.binary("or", total, part)
     assert total is not None
-    return Value(expr.dtype, total)
+    return ElementValue(expr.dtype, total)
 
 
-def _neighbours(e: Scope, args: tuple[KExpr, ...]) -> Value | None:
+def _neighbours(e: Scope, args: tuple[KExpr, ...]) -> ElementValue | None:
     """Return the values of expressions that differ in neighbouring elements alone, lane by lane and side by side."""
     first = args[0]
     if all(a == first for a in args):
@@ -132,7 +132,7 @@ def _neighbours(e: Scope, args: tuple[KExpr, ...]) -> Value | None:
             return None
 
 
-def _neighbour_elements(e: Scope, loads: list[Load]) -> Value | None:
+def _neighbour_elements(e: Scope, loads: list[Load]) -> ElementValue | None:
     """Return the elements of loads if together, over the lanes, they are neighbours in memory, in that order."""
     count, place = len(loads), e.places[loads[0].buffer]
     first = e.offset(loads[0].buffer, loads[0].indices)

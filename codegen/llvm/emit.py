@@ -6,29 +6,29 @@ The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the te
 
 from __future__ import annotations
 
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.codegen.llvm.access.transpose import stored
-from polyker.codegen.llvm.expressions import Expressions
+from polyker.codegen.llvm.expressions import LlvmExpressions
 from polyker.codegen.llvm.loops.parallel import PARTICIPATE
 from polyker.codegen.llvm.loops.table import loops
 from polyker.codegen.llvm.statements import Statements
-from polyker.codegen.llvm.text import FLAGS, Builder
+from polyker.codegen.llvm.text import FLAGS, IRBuilder
 from polyker.errors.base import InternalError
 from polyker.machine.model import Target
 
 
-def emit(kernel: Kernel, target: Target) -> str:
+def emit(kernel: KernelIR, target: Target) -> str:
     """Return the LLVM IR module of a verified kernel for `target`, its entry named `kernel`, after the passes for the target."""
     return Emitter(kernel, target).module()
 
 
-def builder_for(target: Target, fastmath: str = "") -> Builder:
+def builder_for(target: Target, fastmath: str = "") -> IRBuilder:
     """Return a builder that knows what the target's instructions can do."""
     arm = target.triple.startswith(("aarch64", "arm64"))
     x86 = target.triple.startswith("x86_64")
     features = target.features.split(",")
     level = x86 and (target.cpu in ("x86-64-v3", "x86-64-v4") or "+avx2" in features)
-    return Builder(
+    return IRBuilder(
         fastmath,
         native_half=arm or (x86 and ("+f16c" in features or level)),
         native_maximum=arm or target.triple.startswith("wasm"),
@@ -42,14 +42,14 @@ def builder_for(target: Target, fastmath: str = "") -> Builder:
 class Emitter:
     """Emits one kernel."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
+    def __init__(self, kernel: KernelIR, target: Target) -> None:
         self.kernel = kernel
         self.target = target
         unknown = set(kernel.fastmath) - FLAGS
         if unknown:
             raise InternalError(f"unknown fast-math flags {sorted(unknown)}")
         self.b = builder_for(target, " ".join(kernel.fastmath))
-        self.e = Expressions(self.b, {}, {})
+        self.e = LlvmExpressions(self.b, {}, {})
         # What marks streamed stores comes after the metadata of the buffers.
         self.streamed = 5 + 3 * len(kernel.buffers)
         self.code = Statements(kernel, target, self.e, loops(), f", !nontemporal !{self.streamed}")

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import Block, Const, Convert, KExpr, Load, Op, Store, Var
+from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, is_index, plus
 from polyker.codegen.llvm import complex as llvm_complex
 from polyker.codegen.llvm.access import memory, strided
-from polyker.codegen.llvm.access.memory import Lanes, Place
+from polyker.codegen.llvm.access.memory import ActiveLanes, BufferPointer
 from polyker.codegen.llvm.access.scope import ONE_LANE, Scope
 from polyker.codegen.llvm.access.strided import RowPlaces
-from polyker.codegen.llvm.access.transpose import Columns
-from polyker.codegen.llvm.convert import Value, convert, rounded
+from polyker.codegen.llvm.access.transpose import TransposeLoop
+from polyker.codegen.llvm.convert import ElementValue, convert, rounded
 from polyker.codegen.llvm.dot import dot, join
 from polyker.codegen.llvm.fold import number
 from polyker.codegen.llvm.functions import power, real_function
 from polyker.codegen.llvm.operations import multiply_add, real_operation
-from polyker.codegen.llvm.text import LLVM_TYPES, Builder, Reg, const
+from polyker.codegen.llvm.text import LLVM_TYPES, IRBuilder, Reg, const
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import DOTS
 
 
-class Expressions(Scope):
+class LlvmExpressions(Scope):
     """Evaluates expressions at the builder's place."""
 
-    def __init__(self, builder: Builder, places: dict[str, Place], strides: dict[str, tuple[Poly, ...]]) -> None:
+    def __init__(
+        self, builder: IRBuilder, places: dict[str, BufferPointer], strides: dict[str, tuple[Poly, ...]]
+    ) -> None:
         super().__init__(builder, places, strides)
-        self.columns: Columns | None = None
+        self.columns: TransposeLoop | None = None
         self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest prefetch
-        self.vector: Block = ()  # the body of the vector loop around
+        self.vector: StmtBlock = ()  # the body of the vector loop around
         self._rows: RowPlaces | None = None
         self.store: Callable[[Store], None] | None = None  # emits the stores of the SCAN loop around
         self.anywhere = False  # vectors begin at any element, and may end beyond the padding of a STACK buffer
@@ -46,23 +48,23 @@ class Expressions(Scope):
             self._rows = strided.rows_read(self, self.vector)
         return self._rows
 
-    def around(self, lanes: Lanes, vector: Block = ()) -> None:
+    def around(self, lanes: ActiveLanes, vector: StmtBlock = ()) -> None:
         """Set the lanes and the body of the vector loop that what follows is in."""
         self.lanes, self.vector, self._rows = lanes, vector, None
 
     # Values
 
-    def value(self, expr: KExpr) -> Value:
+    def value(self, expr: KExpr) -> ElementValue:
         """Return the value of an expression, uniform wherever its parts are."""
         match expr:
             case Const(value=value, dtype=dtype):
                 return constant_value(value, dtype)
             case Var(name=name):
                 if name in self.affine:
-                    return Value(i64, self.index(self.affine[name]))
+                    return ElementValue(i64, self.index(self.affine[name]))
                 return self.values[name]
             case Op(op="add" | "sub" | "mul" | "neg", dtype=dtype) if dtype == i64 and is_index(expr):
-                return Value(i64, self.index(self.poly(expr)))
+                return ElementValue(i64, self.index(self.poly(expr)))
             case Op():
                 return self._operation(expr)
             case Convert(arg=arg, dtype=dtype):
@@ -70,7 +72,7 @@ class Expressions(Scope):
             case Load():
                 return self.load(expr)
 
-    def _operation(self, expr: Op) -> Value:
+    def _operation(self, expr: Op) -> ElementValue:
         if expr.op == "where":
             c, x, y = (self.value(a) for a in expr.args)
             return memory.select_value(self.b, c.re, x, y)
@@ -83,7 +85,7 @@ class Expressions(Scope):
             return join(self, expr)
         if expr.op in DOTS:
             left, right = (self.value(a).re for a in expr.args)
-            return Value(expr.dtype, dot(self.b, expr.op, left, right))
+            return ElementValue(expr.dtype, dot(self.b, expr.op, left, right))
         if expr.op == "add" and any(_is_dot(a) for a in expr.args):
             return self.summed(expr)
         args = list(map(self.value, expr.args))  # a comprehension would be one more of Python's frames a level
@@ -98,7 +100,7 @@ class Expressions(Scope):
         found = real_operation(self.b, expr.op, regs, dtype, expr.dtype)
         return found if found is not None else real_function(self.b, expr.op, regs, dtype)
 
-    def fused(self, total: Value, factors: tuple[KExpr, ...]) -> Value:
+    def fused(self, total: ElementValue, factors: tuple[KExpr, ...]) -> ElementValue:
         """Return total + product(factors), the last multiplication and the addition rounded once."""
         if total.dtype.is_complex:
             first, *others = (self.value(f) for f in factors)
@@ -112,9 +114,9 @@ class Expressions(Scope):
             assert found is not None
             product = found.re
         result = multiply_add(self.b, product, args[-1], total.re)
-        return Value(total.dtype, rounded(self.b, total.dtype, result))
+        return ElementValue(total.dtype, rounded(self.b, total.dtype, result))
 
-    def summed(self, expr: Op) -> Value:
+    def summed(self, expr: Op) -> ElementValue:
         """Return a sum some of whose terms are sums of products of narrow integers: each is added by the same instruction."""
         total: Reg | None = None
         for term in sorted(expr.args, key=_is_dot):
@@ -125,9 +127,9 @@ class Expressions(Scope):
                 value = self.value(term).re
                 total = value if total is None else self.b.binary("add", total, value)
         assert total is not None
-        return Value(expr.dtype, total)
+        return ElementValue(expr.dtype, total)
 
-    def load(self, expr: Load) -> Value:
+    def load(self, expr: Load) -> ElementValue:
         """Load a value; inactive lanes, and lanes whose predicate is off, never touch memory."""
         if self.columns is not None and (transposed := self.columns.load(self, expr)) is not None:
             return transposed
@@ -160,7 +162,7 @@ class Expressions(Scope):
 
     def _load_lanes(
         self, expr: Load, base: Poly, step: Poly, varying: list[Reg], mask: Reg | None, predicated: bool
-    ) -> Value:
+    ) -> ElementValue:
         b, count, place = self.b, self.lanes.count, self.places[expr.buffer]
         stride = as_constant(step) if not varying else None
         if stride == 1:
@@ -186,14 +188,14 @@ def _is_dot(expr: KExpr) -> bool:
     return isinstance(expr, Op) and expr.op in DOTS
 
 
-def constant_value(value: bool | int | float | complex, dtype: DType) -> Value:
+def constant_value(value: bool | int | float | complex, dtype: DType) -> ElementValue:
     """Return a constant; f16 and bf16 constants are rounded when the text is made."""
     part = LLVM_TYPES[dtype.real.name]
     if dtype.is_complex:
         number = complex(value)
-        return Value(dtype, const(number.real, part), const(number.imag, part))
+        return ElementValue(dtype, const(number.real, part), const(number.imag, part))
     if isinstance(value, complex):
         raise InternalError(f"complex constant of type {dtype}")
     if dtype.kind == "f" and dtype.itemsize == 2:
         value = float(dtype.numpy.type(value))
-    return Value(dtype, const(bool(value) if dtype == bool_ else value, part))
+    return ElementValue(dtype, const(bool(value) if dtype == bool_ else value, part))

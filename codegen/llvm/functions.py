@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyker.codegen.llvm.convert import Value, rounded
+from polyker.codegen.llvm.convert import ElementValue, rounded
 from polyker.codegen.llvm.operations import flop, integer_power, real_operation
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.codegen.vecmath import functions as vecmath
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, f32
@@ -18,7 +18,7 @@ _LIBM = {*(f.c for f in TABLE.values() if f.c), "pow", "roundeven", "fma"}
 EXTERNALS = frozenset({*(f"{n}{s}" for n in _LIBM for s in ("", "f")), "memset", "memcpy", "memmove"})
 
 
-def define(b: Builder, op: str, dtype: DType, lanes: int) -> vecmath.Definition:
+def define(b: IRBuilder, op: str, dtype: DType, lanes: int) -> vecmath.FunctionDefinition:
     """Return vecmath's definition, its text and declarations noted in the module."""
     definition = vecmath.function(op, dtype, lanes, fma=b.native_fma, avx512=b.avx512)
     stack = [definition]
@@ -31,7 +31,7 @@ def define(b: Builder, op: str, dtype: DType, lanes: int) -> vecmath.Definition:
     return definition
 
 
-def _library(b: Builder, op: str, args: tuple[Reg, ...]) -> Reg:
+def _library(b: IRBuilder, op: str, args: tuple[Reg, ...]) -> Reg:
     """Call libm for each lane."""
     symbol = op + ("f" if args[0].elem == "float" else "")
     args = b.unify(*args)
@@ -43,7 +43,7 @@ def _library(b: Builder, op: str, args: tuple[Reg, ...]) -> Reg:
     return result
 
 
-def _vector_code(b: Builder, op: str, dtype: DType, args: tuple[Reg, ...]) -> Reg:
+def _vector_code(b: IRBuilder, op: str, dtype: DType, args: tuple[Reg, ...]) -> Reg:
     """Call vecmath's function of f32 or f64 values."""
     args = b.unify(*args)
     definition = define(b, op, dtype, args[0].lanes)
@@ -51,7 +51,7 @@ def _vector_code(b: Builder, op: str, dtype: DType, args: tuple[Reg, ...]) -> Re
     return b.pure(text, args[0].elem, args[0].lanes, args, costly=True)
 
 
-def _written(b: Builder, known: Function, args: Sequence[Reg], dtype: DType) -> Reg:
+def _written(b: IRBuilder, known: Function, args: Sequence[Reg], dtype: DType) -> Reg:
     """Return the value of a composition, each of its operations in `dtype`."""
 
     def apply(op: str, values: tuple[Reg, ...]) -> Reg:
@@ -63,7 +63,7 @@ def _written(b: Builder, known: Function, args: Sequence[Reg], dtype: DType) -> 
     return composed(known.written, args, apply, lambda number: const(number, args[0].elem))
 
 
-def real_function(b: Builder, op: str, args: list[Reg], dtype: DType) -> Value:
+def real_function(b: IRBuilder, op: str, args: list[Reg], dtype: DType) -> ElementValue:
     """Return a function of real arguments: by vector code, by its composition, else by C's library.
 
     f16 and bf16 are computed in f32 and rounded once.
@@ -78,10 +78,10 @@ def real_function(b: Builder, op: str, args: list[Reg], dtype: DType) -> Value:
         result = _library(b, known.c, tuple(args))
     else:
         raise InternalError(f"no function {op} for {dtype}")
-    return Value(dtype, rounded(b, dtype, result))
+    return ElementValue(dtype, rounded(b, dtype, result))
 
 
-def complex_function(b: Builder, op: str, args: list[Value], dtype: DType) -> Value:
+def complex_function(b: IRBuilder, op: str, args: list[ElementValue], dtype: DType) -> ElementValue:
     """Return a function of complex arguments; of real type for `abs`."""
     source = args[0].dtype
     if not vecmath.supported(op, source):
@@ -92,23 +92,23 @@ def complex_function(b: Builder, op: str, args: list[Value], dtype: DType) -> Va
     definition = define(b, op, source, x.lanes)
     call = f"call {definition.result} @{definition.symbol}({', '.join(p.typed for p in parts)})"
     if not dtype.is_complex:
-        return Value(dtype, b.pure(call, x.elem, x.lanes, tuple(parts), costly=True))
+        return ElementValue(dtype, b.pure(call, x.elem, x.lanes, tuple(parts), costly=True))
     pair = b.pure(call, definition.result, 1, tuple(parts), costly=True)
     re, im = (b.pure(f"extractvalue {pair.typed}, {k}", x.elem, x.lanes, (pair,)) for k in (0, 1))
-    return Value(dtype, re, im)
+    return ElementValue(dtype, re, im)
 
 
-def power(b: Builder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> Value:
+def power(b: IRBuilder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> ElementValue:
     """Return x**y; a constant `exponent` of 2, 3, 4 multiplies, as other whole ones do with a pair of numbers (vecmath_pow),
     0.5 is the square root, -1 the reciprocal."""
     if dtype.kind != "f":
-        return Value(dtype, integer_power(b, x, y, dtype))
+        return ElementValue(dtype, integer_power(b, x, y, dtype))
     wide = f32 if dtype.itemsize == 2 else dtype
     if exponent is None or exponent not in (0, 1, 2, 3, 4, 0.5, -1):
         whole = vecmath.whole_power(exponent)
         return real_function(b, whole, [x], dtype) if whole else real_function(b, "pow", [x, y], dtype)
     if exponent == 0:
-        return Value(dtype, const(1.0, x.elem))
+        return ElementValue(dtype, const(1.0, x.elem))
     if exponent == 0.5:
         result = b.intrinsic("sqrt", x, costly=True, flags=True)
     elif exponent == -1:
@@ -116,4 +116,4 @@ def power(b: Builder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> V
     else:
         square = flop(b, "fmul", x, x, wide) if exponent > 1 else x
         result = square if exponent <= 2 else flop(b, "fmul", square, x if exponent == 3 else square, wide)
-    return Value(dtype, rounded(b, dtype, result))
+    return ElementValue(dtype, rounded(b, dtype, result))

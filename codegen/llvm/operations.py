@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from polyker.codegen.llvm.convert import Value, rounded
+from polyker.codegen.llvm.convert import ElementValue, rounded
 from polyker.codegen.llvm.fold import number
-from polyker.codegen.llvm.text import LLVM_TYPES, Builder, Reg, const
+from polyker.codegen.llvm.text import LLVM_TYPES, IRBuilder, Reg, const
 from polyker.ir.dtypes import DType, bool_
 from polyker.ir.functions import TABLE, cost_of
 
@@ -23,7 +23,7 @@ _BITS_OF = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor"}
 _BOOL = {"add": "or", "mul": "and", "and": "and", "or": "or", "maximum": "or", "minimum": "and"}
 
 
-def compare(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def compare(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return the i1 result of a comparison of two reals of type `dtype`."""
     if dtype.kind == "f":
         return b.compare(_FCMP[op], x, y)
@@ -32,29 +32,29 @@ def compare(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return b.compare(f"icmp {'s' if dtype.kind == 'i' else 'u'}{_ICMP[op]}", x, y)
 
 
-def logical_not(b: Builder, x: Reg) -> Reg:
+def logical_not(b: IRBuilder, x: Reg) -> Reg:
     """Return the negation of an i1."""
     return b.binary("xor", x, const(True, "i1"))
 
 
-def flop(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def flop(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return fadd, fsub, fmul or fdiv, rounded to `dtype`."""
     x, y = b.unify(x, y)
     text = f"{op} {b.fastmath}{x.typed}, {y.text}"
     return rounded(b, dtype, b.pure(text, x.elem, x.lanes, (x, y), costly=op == "fdiv"))
 
 
-def multiply_add(b: Builder, x: Reg, y: Reg, z: Reg) -> Reg:
+def multiply_add(b: IRBuilder, x: Reg, y: Reg, z: Reg) -> Reg:
     """Return x * y + z, rounded once."""
     return b.intrinsic("fma", x, y, z, flags=True)
 
 
-def _fills_register(b: Builder, elem: str, lanes: int) -> bool:
+def _fills_register(b: IRBuilder, elem: str, lanes: int) -> bool:
     """Whether a vector is all of a register, or of the first half or quarter of one, whose instructions AVX-512 has, too."""
     return b.avx512 and lanes * _BITS[elem] in (128, 256, 512)
 
 
-def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def fused(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return x + y or x - y as a multiply-add by 1 or -1, which LLVM is not to know, where a vector fills a register."""
     lanes = max(x.lanes, y.lanes)
     if not _fills_register(b, x.elem, lanes):
@@ -65,7 +65,7 @@ def fused(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return multiply_add(b, first, hidden, second)
 
 
-def copied(b: Builder, x: Reg) -> Reg:
+def copied(b: IRBuilder, x: Reg) -> Reg:
     """Return a copy that may be overwritten: without it LLVM reads the other operand of what does so on its own.
 
     A number keeps copies of one value apart, it is no part of the code. What fills no register is not copied.
@@ -76,7 +76,7 @@ def copied(b: Builder, x: Reg) -> Reg:
     return b.pure(text, x.elem, x.lanes, (x,))
 
 
-def arithmetic(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def arithmetic(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return add, sub or mul of two reals."""
     match dtype.kind:
         case "f":
@@ -87,14 +87,14 @@ def arithmetic(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
             return b.binary(_INT[op], x, y)
 
 
-def negate(b: Builder, x: Reg, dtype: DType) -> Reg:
+def negate(b: IRBuilder, x: Reg, dtype: DType) -> Reg:
     """Return -x."""
     if dtype.kind == "f":
         return b.pure(f"fneg {b.fastmath}{x.typed}", x.elem, x.lanes, (x,))
     return b.binary("sub", const(0, x.elem), x)
 
 
-def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def extremum(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return minimum or maximum; a NaN in either argument gives NaN."""
     if dtype.kind == "b":
         return b.binary(_BOOL[op], x, y)
@@ -118,12 +118,12 @@ def extremum(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return result
 
 
-def free_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
+def free_extremum(b: IRBuilder, op: str, x: Reg, y: Reg) -> Reg:
     """Return the larger or smaller of two floats, and x where one is NaN: one instruction of x86."""
     return b.select(b.compare("fcmp ogt" if op == "larger" else "fcmp olt", y, x), y, x)
 
 
-def masked_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
+def masked_extremum(b: IRBuilder, op: str, x: Reg, y: Reg) -> Reg:
     """Return the same by a comparison and a choice where a vector fills a register."""
     x, y = b.unify(x, y)
     if not _fills_register(b, x.elem, x.lanes):
@@ -138,7 +138,7 @@ def masked_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
     return b.select(b.pure(text, "i1", x.lanes, (x, y)), y, x)
 
 
-def integer_extremum(b: Builder, op: str, x: Reg, y: Reg) -> Reg:
+def integer_extremum(b: IRBuilder, op: str, x: Reg, y: Reg) -> Reg:
     """Return smin, smax, umin or umax of integers."""
     p, q = number(x.text, x.elem), number(y.text, y.elem)
     if p is None or q is None or op[0] == "u":
@@ -150,12 +150,12 @@ def _is_number(x: Reg) -> bool:
     return x.is_constant and "0x7FF8" not in x.text
 
 
-def floor_divide(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
+def floor_divide(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
     """Return floor division and remainder by Python's sign rules; integers: both 0 where y is 0."""
     return _float_divmod(b, x, y, dtype) if dtype.kind == "f" else _int_divmod(b, x, y, dtype)
 
 
-def _int_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
+def _int_divmod(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
     zero, one = const(0, x.elem), const(1, x.elem)
     by_zero = b.compare("icmp eq", y, zero)
     divisor = b.select(by_zero, one, y)
@@ -182,7 +182,7 @@ def _int_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
     return b.select(by_zero, zero, quotient), b.select(by_zero, zero, rest)
 
 
-def _float_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
+def _float_divmod(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
     """As numpy's divmod of floats, which follows CPython's float_divmod."""
     zero, one = const(0.0, x.elem), const(1.0, x.elem)
     x, y = b.unify(x, y)
@@ -204,7 +204,7 @@ def _float_divmod(b: Builder, x: Reg, y: Reg, dtype: DType) -> tuple[Reg, Reg]:
     return b.select(by_zero, exact, floor), rest
 
 
-def truncated_remainder(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
+def truncated_remainder(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return the remainder of a division that rounds to 0; of integers 0 where y is 0."""
     if dtype.kind == "f":
         x, y = b.unify(x, y)
@@ -217,7 +217,7 @@ def truncated_remainder(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
     return b.binary("srem" if dtype.kind == "i" else "urem", x, b.select(trivial, one, y), costly=True)
 
 
-def integer_power(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
+def integer_power(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return x**y by squaring, wrapping; a negative y gives 1, -1 or 0 for x = 1, -1 and all else (0 too)."""
     if y.is_constant and y.lanes == 1 and 0 <= int(y.text) <= 64:
         return _constant_power(b, x, int(y.text))
@@ -234,7 +234,7 @@ def integer_power(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
     return result
 
 
-def _constant_power(b: Builder, x: Reg, exponent: int) -> Reg:
+def _constant_power(b: IRBuilder, x: Reg, exponent: int) -> Reg:
     result: Reg | None = None
     square = x
     while exponent:
@@ -280,7 +280,7 @@ done:
 """
 
 
-def sign(b: Builder, x: Reg, dtype: DType) -> Reg:
+def sign(b: IRBuilder, x: Reg, dtype: DType) -> Reg:
     """Return -1, 0 or 1; NaN for NaN."""
     zero, one = const(0, x.elem), const(1, x.elem)
     if dtype.kind == "b":
@@ -294,7 +294,7 @@ def sign(b: Builder, x: Reg, dtype: DType) -> Reg:
     return b.select(positive, one, rest)
 
 
-def absolute(b: Builder, x: Reg, dtype: DType) -> Reg:
+def absolute(b: IRBuilder, x: Reg, dtype: DType) -> Reg:
     """Return |x|; the least integer stays itself."""
     if dtype.kind == "f":
         return b.intrinsic("fabs", x)
@@ -303,7 +303,7 @@ def absolute(b: Builder, x: Reg, dtype: DType) -> Reg:
     return b.select(b.compare("icmp slt", x, const(0, x.elem)), b.binary("sub", const(0, x.elem), x), x)
 
 
-def next_number(b: Builder, op: str, x: Reg, dtype: DType) -> Reg:
+def next_number(b: IRBuilder, op: str, x: Reg, dtype: DType) -> Reg:
     """Return below or above of a f32 or f64 (polyker.ir.expr.INTERNAL).
 
     Where the thread takes what is below the normal numbers for 0 (DAZ) it differs from x all the same.
@@ -324,7 +324,7 @@ def next_number(b: Builder, op: str, x: Reg, dtype: DType) -> Reg:
     return b.convert("bitcast", b.binary("xor", b.convert("bitcast", found, kind), flip), x.elem)
 
 
-def shift(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def shift(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return x << y or x >> y; where y is negative or no less than the width no bits are left (polyker.ir.expr.BITWISE)."""
     bits = 8 * dtype.itemsize
     known = number(y.text, y.elem)
@@ -336,7 +336,7 @@ def shift(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return b.select(some, b.binary("shl" if op == "shift_left" else "lshr", x, y), const(0, x.elem))
 
 
-def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
+def fold(b: IRBuilder, op: str, args: list[Reg], dtype: DType) -> Reg:
     """Return an n-ary add, mul, minimum, maximum, and, or, bit_and, bit_or, bit_xor: folded from the left."""
     total = args[0]
     for arg in args[1:]:
@@ -344,7 +344,7 @@ def fold(b: Builder, op: str, args: list[Reg], dtype: DType) -> Reg:
     return total
 
 
-def combine(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
+def combine(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return one step of a reduction by add, mul, minimum, maximum, and, or; or of a bitwise operation."""
     if op in ("minimum", "maximum"):
         return extremum(b, op, x, y, dtype)
@@ -359,7 +359,7 @@ def combine(b: Builder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
 class _Applied:
     """An operation as it is emitted: on registers of type `dtype`."""
 
-    b: Builder
+    b: IRBuilder
     op: str
     args: list[Reg]
     dtype: DType
@@ -433,18 +433,18 @@ _OPERATIONS: dict[str, _Emitter] = {
 }
 
 
-def real_operation(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType) -> Value | None:
+def real_operation(b: IRBuilder, op: str, args: list[Reg], dtype: DType, result: DType) -> ElementValue | None:
     """Return the value of `op` on registers of type `dtype`, or None where `op` is a function of another module."""
     applied = _Applied(b, op, args, dtype)
     if op in _PREDICATES:
-        return Value(bool_, _PREDICATES[op](applied))
+        return ElementValue(bool_, _PREDICATES[op](applied))
     emitter, known = _OPERATIONS.get(op), TABLE.get(op)
     if emitter is not None:
-        return Value(result, emitter(applied))
+        return ElementValue(result, emitter(applied))
     if known is not None and dtype.kind in known.itself:
-        return Value(result, args[0])
+        return ElementValue(result, args[0])
     if known is None or not known.llvm:
         return None
     heavy = cost_of(op).heavy
     found = b.intrinsic(known.llvm, *args, costly=heavy, flags=heavy)
-    return Value(result, rounded(b, dtype, found) if heavy else found)
+    return ElementValue(result, rounded(b, dtype, found) if heavy else found)

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyker.codegen.ir.kernel import Allocate, Block, Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Store, Var
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Buffer,
+    Const,
+    For,
+    If,
+    KernelIR,
+    KExpr,
+    Load,
+    LoopKind,
+    StmtBlock,
+    Store,
+    Var,
+)
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, polynomial
 from polyker.codegen.ir.walk import expressions, subexpressions
 from polyker.codegen.passes.simplify import InCopies
@@ -60,7 +73,7 @@ class StackBuffers:
     nothing before: LLVM would carry it along else, in registers that are saved around each tile that needs them.
     """
 
-    def __init__(self, kernel: Kernel, in_copies: InCopies) -> None:
+    def __init__(self, kernel: KernelIR, in_copies: InCopies) -> None:
         self._in_copies = in_copies
         self._lanes: dict[str, int] = {}
         self._movable: set[str] = set()
@@ -101,7 +114,7 @@ class StackBuffers:
         beyond = not placed and not reassociating and buffer.name in self._cut and buffer.dtype.kind in "fc"
         return StackLayout(max(1, elements), strides, lanes, clear, reassociating, placed, beyond)
 
-    def _walk(self, block: Block, at: _Lanes) -> None:
+    def _walk(self, block: StmtBlock, at: _Lanes) -> None:
         for stmt in block:
             for expr in expressions(stmt):
                 for node in subexpressions(expr):

@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from polyker.codegen.ir.facts import Facts
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     LoopKind,
     Op,
     Prefetch,
     Stmt,
+    StmtBlock,
     Store,
 )
 from polyker.codegen.ir.polynomial import Poly, is_index, polynomial
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.memory import Lanes, Place
+from polyker.codegen.llvm.access.memory import ActiveLanes, BufferPointer
 from polyker.codegen.llvm.access.realign import realigned
 from polyker.codegen.llvm.access.strided import interleaved
-from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.expressions import Expressions
+from polyker.codegen.llvm.convert import ElementValue
+from polyker.codegen.llvm.expressions import LlvmExpressions
 from polyker.codegen.llvm.fold import number
 from polyker.codegen.llvm.operations import logical_not
 from polyker.codegen.llvm.stack import StackBuffers
@@ -40,7 +40,7 @@ from polyker.ir.dtypes import i64
 from polyker.machine.model import Target
 
 # Bytes that buffers are aligned to, and filled with zeros by.
-_LINE = 64
+_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Statements:
     bodies of PARALLEL loops.
     """
 
-    def __init__(self, kernel: Kernel, target: Target, e: Expressions, loops: Loops, streamed: str) -> None:
+    def __init__(self, kernel: KernelIR, target: Target, e: LlvmExpressions, loops: Loops, streamed: str) -> None:
         self.target, self.loops = target, loops
         self.b, self.e = e.b, e
         self.in_copies = InCopies()
@@ -84,13 +84,15 @@ class Statements:
         for k, name in enumerate(self.kernel.integers):
             address = f"getelementptr i64, ptr %integers, i64 {k}"
             at = b.pure(address, "ptr", 1, ())
-            e.values[name] = Value(i64, b.load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,)))
+            e.values[name] = ElementValue(
+                i64, b.load(f"load i64, {at.typed}, align 8, !invariant.load !0", "i64", 1, (at,))
+            )
         for k, buffer in enumerate(self.kernel.buffers):
             at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
             pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
             metadata = f", !alias.scope !{6 + 3 * k}, !noalias !{7 + 3 * k}"
             element = memory.element_type(buffer.dtype)
-            e.places[buffer.name] = Place(
+            e.places[buffer.name] = BufferPointer(
                 buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,
                 ", !invariant.load !0" + metadata if not buffer.writable else metadata,
             )  # fmt: skip
@@ -126,8 +128,8 @@ class Statements:
             yield f"  br label %clear{k}"
             yield f"clear{k}:"
             yield f"  %line{k} = phi i64 [ 0, %{before} ], [ %next{k}, %clear{k} ]"
-            yield f"  %place{k} = getelementptr <{_LINE} x i8>, ptr {name}, i64 %line{k}"
-            yield f"  store <{_LINE} x i8> zeroinitializer, ptr %place{k}, align {_LINE}"
+            yield f"  %place{k} = getelementptr <{_LINE_BYTES} x i8>, ptr {name}, i64 %line{k}"
+            yield f"  store <{_LINE_BYTES} x i8> zeroinitializer, ptr %place{k}, align {_LINE_BYTES}"
             yield f"  %next{k} = add nuw i64 %line{k}, 1"
             yield f"  %more{k} = icmp ult i64 %next{k}, {lines}"
             yield f"  br i1 %more{k}, label %clear{k}, label %cleared{k}"
@@ -141,7 +143,7 @@ class Statements:
             self.b.allocas.append(f"  {self.spares} = alloca [16 x i8], align 16")
         return Reg(self.spares, "ptr", 1, 0)
 
-    def block(self, block: Block) -> None:
+    def block(self, block: StmtBlock) -> None:
         """Emit a block; what it binds is forgotten after it."""
         if self.e.streamed and self.e.rows_past is None and one_result(block):
             store_last(self.e, block, self.block)
@@ -197,13 +199,13 @@ class Statements:
         parts = 2 if buffer.dtype.is_complex else 1
         elements = layout.elements * parts
         if layout.padded:
-            whole = _LINE // buffer.dtype.real.itemsize
+            whole = _LINE_BYTES // buffer.dtype.real.itemsize
             elements = -(-elements // whole) * whole
             b.clears[name] = elements // whole
-        b.allocas.append(f"  {name} = alloca [{elements} x {element}], align {_LINE}")
+        b.allocas.append(f"  {name} = alloca [{elements} x {element}], align {_LINE_BYTES}")
         # Registers hold real and imaginary parts apart: accumulators are not sorted anew each step.
         plane = layout.elements if parts > 1 and layout.placed else 0
-        place = Place(
+        place = BufferPointer(
             buffer, Reg(name, "ptr", 1, 0), element, buffer.dtype.itemsize, False, "", layout.reassociating, plane
         )
         self.e.places[buffer.name] = place
@@ -258,14 +260,14 @@ class Statements:
             if stmt.orelse:
                 self._masked(logical_not(self.b, condition), stmt.orelse)
 
-    def _masked(self, condition: Reg, body: Block) -> None:
+    def _masked(self, condition: Reg, body: StmtBlock) -> None:
         b, lanes = self.b, self.e.lanes
         mask = condition if lanes.mask is None else b.binary("and", lanes.mask, condition)
-        self.e.lanes = Lanes(lanes.count, mask, b.any(mask))
+        self.e.lanes = ActiveLanes(lanes.count, mask, b.any(mask))
         self.block(body)
         self.e.lanes = lanes
 
-    def branch(self, condition: Reg, body: Block, orelse: Block, known: KExpr | None = None) -> None:
+    def branch(self, condition: Reg, body: StmtBlock, orelse: StmtBlock, known: KExpr | None = None) -> None:
         """Emit one block or the other; `known`: what holds in the first."""
 
         def first() -> None:
@@ -295,7 +297,7 @@ class Statements:
             b.top.lines.extend(text)
         b.start_block(end)
 
-    def bound_block(self, name: str, value: Poly, body: Block) -> None:
+    def bound_block(self, name: str, value: Poly, body: StmtBlock) -> None:
         """Emit a block in which the index `name` is `value`."""
         e = self.e
         values, affine = e.values, e.affine

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import FORMS, FREE, Block, Convert, For, KExpr, Load, LoopKind, Op, Prefetch, Store
+from polyker.codegen.ir.kernel import FORMS, FREE, Convert, For, KExpr, Load, LoopKind, Op, Prefetch, StmtBlock, Store
 from polyker.codegen.ir.polynomial import Poly, as_constant, same_element
 from polyker.codegen.ir.walk import factors_of
 from polyker.codegen.llvm import complex as llvm_complex
 from polyker.codegen.llvm.access import memory, strided
-from polyker.codegen.llvm.access.memory import Place
-from polyker.codegen.llvm.convert import Value, convert
-from polyker.codegen.llvm.expressions import Expressions, constant_value
+from polyker.codegen.llvm.access.memory import BufferPointer
+from polyker.codegen.llvm.convert import ElementValue, convert
+from polyker.codegen.llvm.expressions import LlvmExpressions, constant_value
 from polyker.codegen.llvm.operations import combine, free_extremum
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.codegen.passes.fold_lanes import REDUCIBLE
 from polyker.ir.dtypes import DType
 
@@ -21,7 +21,7 @@ from polyker.ir.dtypes import DType
 _TOGETHER = 4
 
 
-def store(e: Expressions, stmt: Store) -> None:
+def store(e: LlvmExpressions, stmt: Store) -> None:
     """Emit a store for the active lanes."""
     if e.store is not None:
         e.store(stmt)
@@ -62,12 +62,12 @@ def store(e: Expressions, stmt: Store) -> None:
         memory.scatter(b, place, e.lane_pointers(place, base, step, varying), value, mask)
 
 
-def store_together(e: Expressions, stores: list[Store]) -> None:
+def store_together(e: LlvmExpressions, stores: list[Store]) -> None:
     """Emit stores whose elements lie side by side in memory; see `strided.interleaved`."""
     strided.store(e, stores, [_contracted(e, s) for s in stores])
 
 
-def one_result(block: Block) -> bool:
+def one_result(block: StmtBlock) -> bool:
     """Return whether a block is several vectors that are stored to one buffer."""
     return (
         len(block) > 1
@@ -76,11 +76,11 @@ def one_result(block: Block) -> bool:
     )
 
 
-def _stored(block: Block) -> set[str]:
+def _stored(block: StmtBlock) -> set[str]:
     return {s.buffer for v in block if isinstance(v, For) for s in v.body if isinstance(s, Store)}
 
 
-def store_last(e: Expressions, block: Block, emit: Callable[[Block], None]) -> None:
+def store_last(e: LlvmExpressions, block: StmtBlock, emit: Callable[[StmtBlock], None]) -> None:
     """Emit the vectors of one iteration, a few at a time, whose values are all computed before any is stored.
 
     A load from a place whose last twelve address bits are those of an earlier store waits for it on Intel's cores: a vector
@@ -96,7 +96,7 @@ def store_last(e: Expressions, block: Block, emit: Callable[[Block], None]) -> N
             memory.store_raw(e.b, place, e.pointer(place, base), data, None, e.streamed)
 
 
-def prefetch(e: Expressions, stmt: Prefetch) -> None:
+def prefetch(e: LlvmExpressions, stmt: Prefetch) -> None:
     """Emit a prefetch of the first lane's cache line.
 
     What is written by streaming stores must not be in them.
@@ -116,14 +116,14 @@ def prefetch(e: Expressions, stmt: Prefetch) -> None:
     memory.prefetch(e.b, pointer, stmt.cache, write=stmt.write and stmt.cache == 1)
 
 
-def _store_uniform(e: Expressions, place: Place, base: Poly, value: Value) -> None:
+def _store_uniform(e: LlvmExpressions, place: BufferPointer, base: Poly, value: ElementValue) -> None:
     pointer = e.pointer(place, base)
     if place.on_stack and e.lanes.some is not None and as_constant(base) is not None:
         value = memory.select_value(e.b, e.lanes.some, value, memory.load_scalar(e.b, place, pointer))
     memory.store_scalar(e.b, place, e.guarded(place, pointer, base, e.lanes.some), value)
 
 
-def _contracted(e: Expressions, stmt: Store) -> Value:
+def _contracted(e: LlvmExpressions, stmt: Store) -> ElementValue:
     """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
     match stmt.value:
         case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
@@ -138,7 +138,7 @@ def _contracted(e: Expressions, stmt: Store) -> Value:
             return e.value(value)
 
 
-def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
+def _reduction(e: LlvmExpressions, stmt: Store, place: BufferPointer, base: Poly) -> bool:
     """Emit `x op= value` in a vector loop as a tree over the active lanes; False where the store has another form."""
     match stmt.value:
         case Op(op=op, args=(Load(predicate=None) as old, term), dtype=dtype):
@@ -158,7 +158,7 @@ def _reduction(e: Expressions, stmt: Store, place: Place, base: Poly) -> bool:
     return True
 
 
-def _folded(b: Builder, op: str, value: Value) -> Value:
+def _folded(b: IRBuilder, op: str, value: ElementValue) -> ElementValue:
     """Return all lanes combined: two parts, then two of each; an odd middle lane meets the identity."""
     if op not in FREE or value.dtype.kind != "f" or b.native_maximum or value.lanes == 1:
         return _halved(b, value, identity(op, value.dtype), lambda x, y: _combine(b, op, x, y))
@@ -168,12 +168,14 @@ def _folded(b: Builder, op: str, value: Value) -> Value:
         b,
         value,
         identity(op, value.dtype),
-        lambda x, y: Value(value.dtype, free_extremum(b, FREE[op], x.re, y.re)),
+        lambda x, y: ElementValue(value.dtype, free_extremum(b, FREE[op], x.re, y.re)),
     )
-    return Value(value.dtype, b.select(nan, const(float("nan"), best.re.elem), best.re))
+    return ElementValue(value.dtype, b.select(nan, const(float("nan"), best.re.elem), best.re))
 
 
-def _halved(b: Builder, value: Value, none: Value, join: Callable[[Value, Value], Value]) -> Value:
+def _halved(
+    b: IRBuilder, value: ElementValue, none: ElementValue, join: Callable[[ElementValue, ElementValue], ElementValue]
+) -> ElementValue:
     """Return the lanes of a value joined; `none`: what changes nothing."""
     while (n := value.lanes) > 1:
         half = -(-n // 2)
@@ -185,25 +187,25 @@ def _halved(b: Builder, value: Value, none: Value, join: Callable[[Value, Value]
     return value
 
 
-def _lanes(b: Builder, value: Value, lanes: list[int]) -> Value:
+def _lanes(b: IRBuilder, value: ElementValue, lanes: list[int]) -> ElementValue:
     def pick(reg: Reg) -> Reg:
         return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
 
-    return Value(value.dtype, pick(value.re), None if value.im is None else pick(value.im))
+    return ElementValue(value.dtype, pick(value.re), None if value.im is None else pick(value.im))
 
 
-def _with_first_lane(b: Builder, value: Value, first: Value) -> Value:
+def _with_first_lane(b: IRBuilder, value: ElementValue, first: ElementValue) -> ElementValue:
     im = None if value.im is None or first.im is None else b.insert(value.im, first.im, 0)
-    return Value(value.dtype, b.insert(value.re, first.re, 0), im)
+    return ElementValue(value.dtype, b.insert(value.re, first.re, 0), im)
 
 
-def _combine(b: Builder, op: str, x: Value, y: Value) -> Value:
+def _combine(b: IRBuilder, op: str, x: ElementValue, y: ElementValue) -> ElementValue:
     if x.dtype.is_complex:
         return llvm_complex.combine(b, op, x, y)
-    return Value(x.dtype, combine(b, op, x.re, y.re, x.dtype))
+    return ElementValue(x.dtype, combine(b, op, x.re, y.re, x.dtype))
 
 
-def identity(op: str, dtype: DType) -> Value:
+def identity(op: str, dtype: DType) -> ElementValue:
     """Return the identity of a reduction, as a uniform value."""
     if op in ("minimum", "maximum"):
         extreme = _extreme(dtype, least=op == "maximum")

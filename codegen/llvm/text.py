@@ -112,7 +112,7 @@ class Region:
     piece: object = field(default_factory=object)
 
 
-class Builder:
+class IRBuilder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.codegen.ir.kernel import Const, KExpr, Op
 from polyker.ir.expr import Call, Expr, Literal
-from polyker.schedule.tree.nodes import Kind, Member
+from polyker.schedule.tree.nodes import Member, MemberKind
 
 
 def least_start(
@@ -15,13 +15,13 @@ def least_start(
     `for v in range(max(0, e), min(6, f))`, or `range(e, 6)`, of at most 6 iterations: 0. So the places that it is unrolled to,
     or its vectors, are constants, and what lies there can be in registers. `least`, `end`: what is known of lo and hi.
     """
-    if member is None or member.kind not in (Kind.UNROLL, Kind.VECTOR) or step != 1:
+    if member is None or member.kind not in (MemberKind.UNROLL, MemberKind.VECTOR) or step != 1:
         return None
     places = all(_is_place(time, member.extent) for _, time in member.times)
     if isinstance(lo, Const):
         # A vector that began at its fifth lane would lie across two of a tile.
-        return 0 if member.kind is Kind.VECTOR and places and lo.value != 0 else None
-    if member.kind is Kind.UNROLL and places:
+        return 0 if member.kind is MemberKind.VECTOR and places and lo.value != 0 else None
+    if member.kind is MemberKind.UNROLL and places:
         return 0
     if isinstance(hi, Const):
         before = int(hi.value.real) - member.extent

@@ -12,7 +12,6 @@ from dataclasses import replace
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     Commit,
     Const,
     For,
@@ -22,6 +21,7 @@ from polyker.codegen.ir.kernel import (
     Op,
     Space,
     Stmt,
+    StmtBlock,
     Var,
     Wait,
 )
@@ -33,7 +33,7 @@ from polyker.schedule.tree.to_isl import Threads
 _MEETINGS = (Barrier, Commit, Wait)
 
 
-def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
+def dealt_to_threads(block: StmtBlock, threads: tuple[Threads, ...]) -> StmtBlock:
     """Return the block of a launch with loops over the numbers of its threads, x the innermost."""
     found: list[Stmt] = []
     part: list[Stmt] = []
@@ -42,7 +42,7 @@ def dealt_to_threads(block: Block, threads: tuple[Threads, ...]) -> Block:
             part.append(stmt)
             continue
         if part:
-            inner: Block = tuple(part)
+            inner: StmtBlock = tuple(part)
             for t in threads:
                 loop = For(
                     t.name,
@@ -79,7 +79,7 @@ def _of_threads(stmt: If, threads: tuple[Threads, ...]) -> bool:
     return any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
 
 
-def _sunk(stmt: If) -> Block:
+def _sunk(stmt: If) -> StmtBlock:
     """Return a test of threads' numbers put inside the statements in it that all threads of a block come to.
 
     isl puts around several statements what it knows of each. All threads come to the points where they meet, or none does: the
@@ -91,7 +91,7 @@ def _sunk(stmt: If) -> Block:
     return (*_under(stmt.condition, stmt.body), *_under(otherwise, stmt.orelse))
 
 
-def _under(condition: KExpr, block: Block) -> Block:
+def _under(condition: KExpr, block: StmtBlock) -> StmtBlock:
     """Return a block whose statements are tested each, but for the points where threads meet."""
     found: list[Stmt] = []
     for stmt in block:
@@ -118,8 +118,8 @@ def _is_common(stmt: Stmt) -> bool:
 
 
 def iterations(
-    block: Block, kind: LoopKind, axis: str, whole: Callable[[For], Stmt], single: Callable[[Block], Stmt]
-) -> Block:
+    block: StmtBlock, kind: LoopKind, axis: str, whole: Callable[[For], Stmt], single: Callable[[StmtBlock], Stmt]
+) -> StmtBlock:
     """Return what isl made of a loop, its loops changed by `whole`; of one iteration isl makes no loop: `single` gets those."""
     result: list[Stmt] = []
     alone: list[Stmt] = []  # of iterations without a loop, whose statements belong together

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from polyker.codegen.ir.kernel import Const, Convert, Guard, KExpr, Let, Load, Op, Stmt, Var
-from polyker.codegen.ir.simplify_index import Range, simplify_expression
+from polyker.codegen.ir.simplify_index import IndexRange, simplify_expression
 from polyker.codegen.ir.walk import subexpressions
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, Index, Literal, Read, Size
+from polyker.ir.expr import COMPARISONS, Call, Cast, Expr, IndexExpr, Literal, Read, SizeExpr
 
 _AST_OPS = {
     "add": "add", "sub": "sub", "mul": "mul", "minus": "neg", "min": "minimum", "max": "maximum", "div": "floordiv",
@@ -20,7 +20,7 @@ _AST_OPS = {
     "ge": "ge", "gt": "gt", "and_": "and", "and_then": "and", "or_": "or", "or_else": "or", "cond": "where", "select": "where",
 }  # fmt: skip
 # Operands of which a tree is made instead of a tower.
-_LONG = 32
+_MIN_BALANCED_OPERANDS = 32
 _BOOLEAN = {"eq", "le", "lt", "ge", "gt", "and", "or"}
 
 
@@ -35,14 +35,14 @@ def from_ast(expr: isl.AstExpr) -> KExpr:
     name = _AST_OPS.get(op.name)
     if name is None:
         raise InternalError(f"isl gave the operation {op.name}, which is not expected here")
-    if name in ("and", "or") and len(chain := _operands(expr)) > _LONG:
+    if name in ("and", "or") and len(chain := _operands(expr)) > _MIN_BALANCED_OPERANDS:
         return _balanced(name, tuple(map(condition_from_ast, chain)), bool_)
     conditions = {"and": expr.get_op_n_arg(), "or": expr.get_op_n_arg(), "where": 1}.get(name, 0)
     args = tuple(
         (condition_from_ast if n < conditions else from_ast)(expr.get_op_arg(n)) for n in range(expr.get_op_n_arg())
     )
     if name in ("minimum", "maximum") and len(args) > 2:
-        if len(args) > _LONG:
+        if len(args) > _MIN_BALANCED_OPERANDS:
             return _balanced(name, args, i64)
         folded = args[0]
         for a in args[1:]:
@@ -96,7 +96,7 @@ class ExpressionLowering:
     inside: Callable[[Read, int], tuple[bool, bool]]
     guard_code: Callable[[str, int, Expr], int]
     fresh: Callable[[], str]
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    ranges: Mapping[str, IndexRange] = field(default_factory=dict)
     setup: list[Stmt] = field(default_factory=list)
     gathered: dict[tuple[KExpr, KExpr], Var] = field(default_factory=dict)
 
@@ -105,9 +105,9 @@ class ExpressionLowering:
         match expr:
             case Literal(value=value, dtype=dtype):
                 return Const(value, dtype or i64)
-            case Index(name=name):
+            case IndexExpr(name=name):
                 return self.iterators[name]
-            case Size(name=name):
+            case SizeExpr(name=name):
                 return Var(name)
             case Cast(arg=arg, to=to):
                 lowered = self.lower(arg)

@@ -15,7 +15,6 @@ from polyker.codegen.artifact import GuardInfo, Integer
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Combine,
     Commit,
@@ -23,7 +22,7 @@ from polyker.codegen.ir.kernel import (
     Convert,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Load,
     LoopKind,
@@ -32,12 +31,13 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
     Wait,
 )
 from polyker.codegen.ir.polynomial import constant, expression, plus, polynomial, scaled
-from polyker.codegen.ir.simplify_index import Range, bounds, simplify_expression
+from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
 from polyker.codegen.ir.walk import buffers_of, statements, substitute
 from polyker.codegen.lowering.bounds import least_start, plus_one
 from polyker.codegen.lowering.by_threads import dealt_to_threads, iterations
@@ -56,25 +56,25 @@ from polyker.poly.scop import Scop, parameters
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.schedule.threads.lifetimes import Uses, never_together, uses_of
 from polyker.schedule.tree.fixed_loops import FixedLoops
-from polyker.schedule.tree.nodes import AT_ONCE, Kind, Member, Promotion, Schedule
+from polyker.schedule.tree.nodes import AT_ONCE, Member, MemberKind, Promotion, ScheduleTree
 from polyker.schedule.tree.thread_folds import run_together
 from polyker.schedule.tree.to_isl import scope_mark, to_isl
 
-_KINDS = {kind: LoopKind[kind.name] for kind in Kind}
+_KINDS = {kind: LoopKind[kind.name] for kind in MemberKind}
 
 
 @dataclass(frozen=True)
 class Lowered:
     """A kernel and what the run time has to pass to it (see polyker.codegen.artifact.Artifact)."""
 
-    kernel: Kernel
+    kernel: KernelIR
     arguments: tuple[str, ...]
     scratch: tuple[TypedTensor, ...]
     integers: tuple[Integer, ...]
     guards: Mapping[int, GuardInfo]
 
 
-def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_code: str) -> Lowered:
+def lower(scop: Scop, schedule: ScheduleTree, layouts: tuple[Layout, ...], gather_code: str) -> Lowered:
     """Return the kernel of a legal schedule; `layouts` are those of the arguments, inputs before outputs.
 
     `gather_code` is the row of the error catalogue for a gathered index outside its tensor.
@@ -109,11 +109,11 @@ def lower(scop: Scop, schedule: Schedule, layouts: tuple[Layout, ...], gather_co
         )
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
     apart, in_place = _sharing(program, schedule, [t.name for t in scratch])
-    kernel = Kernel("kernel", tuple(buffers), names, body, apart=apart, in_place=in_place)
+    kernel = KernelIR("kernel", tuple(buffers), names, body, apart=apart, in_place=in_place)
     return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
 
 
-def _sharing(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> tuple[Pairs, Pairs]:
+def _sharing(program: TypedProgram, schedule: ScheduleTree, scratch: list[str]) -> tuple[Pairs, Pairs]:
     """Return the pairs of temporaries in memory that may share it anyhow, and those that may if they begin at one place."""
 
     def name(uses: Uses) -> str:
@@ -127,7 +127,7 @@ def _sharing(program: TypedProgram, schedule: Schedule, scratch: list[str]) -> t
 
 
 # A scope's buffer, its pieces (see Promotion), and what comes before them: the thread, in memory of which each has a copy.
-Place: TypeAlias = tuple[str, tuple[tuple[int, int, int], ...], tuple[KExpr, ...]]
+BufferPlace: TypeAlias = tuple[str, tuple[tuple[int, int, int], ...], tuple[KExpr, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +149,18 @@ def buffer_name(tensor: str, mark: str) -> str:
 @dataclass
 class _Lowering:
     scop: Scop
-    schedule: Schedule
+    schedule: ScheduleTree
     gather_code: str
     guards: dict[int, GuardInfo] = field(default_factory=dict)
-    entered: dict[str, Place] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
-    ranges: dict[str, Range] = field(default_factory=dict)
+    entered: dict[str, BufferPlace] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
+    ranges: dict[str, IndexRange] = field(default_factory=dict)
     thread: str = ""  # of the parallel loop around
     whole: bool = False  # see to_isl
     inside: set[str] = field(default_factory=set)  # scopes with buffers that threads have, met in their parallel loop
     outside: set[str] = field(default_factory=set)  # and met elsewhere: isl dropped the loop, or took it apart
     torn: bool = False  # whether isl made several loops of one over blocks or threads that has scopes inside
 
-    def run(self) -> Block:
+    def run(self) -> StmtBlock:
         tree, self.marks = to_isl(self.scop, self.schedule, whole=self.whole)
         self.statements = {s.name: s for s in self.scop.program.statements()}
         self.together = run_together(self.scop, self.schedule.tree)
@@ -172,11 +172,11 @@ class _Lowering:
         # The number of threads of each scope inside a parallel loop, and the scopes of GPUs' threads.
         kinds = {mark: self.marks.members[mark] for mark in self.marks.private}
         found = [(s, kinds[m]) for m, scopes in self.marks.private.items() for s in scopes]
-        self.threads = {s: m.extent for s, m in found if m.kind is Kind.PARALLEL}
-        dealt = {s for s, m in found if m.kind is not Kind.PARALLEL}
+        self.threads = {s: m.extent for s, m in found if m.kind is MemberKind.PARALLEL}
+        dealt = {s for s, m in found if m.kind is not MemberKind.PARALLEL}
         return self._allocated(self.block(ast, {}, None), frozenset(self.marks.scopes) - dealt)
 
-    def _allocated(self, body: Block, marks: Collection[str], suffix: str = "") -> Block:
+    def _allocated(self, body: StmtBlock, marks: Collection[str], suffix: str = "") -> StmtBlock:
         """Return a body inside the buffers of scopes: isl may split a scope, and instances of one never overlap.
 
         The threads' own (with the suffix) lie in the body of the parallel loop: an iteration stays whole. Where isl drops such
@@ -229,7 +229,7 @@ class _Lowering:
     def used_tensors(self) -> frozenset[str]:
         return frozenset(a.tensor for a in self.scop.accesses)
 
-    def block(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> Block:
+    def block(self, node: isl.AstNode, env: dict[str, KExpr], member: Member | None) -> StmtBlock:
         kind = isl.ast_node_type(node.get_type())
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
@@ -267,10 +267,10 @@ class _Lowering:
         if isl.ast_node_type(node.get_type()) != isl.ast_node_type.mark:
             return None
         name = node.mark_get_id().get_name()
-        dealt = name in self.marks.members and self.marks.members[name].kind in (Kind.BLOCK, Kind.THREAD)
+        dealt = name in self.marks.members and self.marks.members[name].kind in (MemberKind.BLOCK, MemberKind.THREAD)
         return name if dealt and not is_loop(node.mark_get_node()) else None
 
-    def blocks(self, nodes: list[Guarded], env: dict[str, KExpr], member: Member | None) -> Block:
+    def blocks(self, nodes: list[Guarded], env: dict[str, KExpr], member: Member | None) -> StmtBlock:
         """Return the statements of nodes that stand one after another; those of one mark stand in one loop."""
         (node, conditions), name = (nodes[0].node, nodes[0].conditions), self._split(nodes[0].node)
         if len(nodes) == 1 and not (conditions and name):
@@ -293,7 +293,7 @@ class _Lowering:
         step = node.for_get_inc().get_val().get_num_si()
         fresh = next(self.names)
         least, greatest = bounds(polynomial(lo), self.ranges)[0], bounds(polynomial(hi), self.ranges)[1]
-        bounded = member is not None and member.kind in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE)
+        bounded = member is not None and member.kind in (MemberKind.UNROLL, MemberKind.VECTOR, MemberKind.TRANSPOSE)
         if least is not None and bounded and member is not None and isinstance(lo, Const):
             most = least + member.extent
             greatest = most if greatest is None else min(greatest, most)
@@ -301,7 +301,7 @@ class _Lowering:
         least = least if start is None else start
         self.ranges[fresh] = (least, None if greatest is None else greatest - 1)
         inner = env | {node.for_get_iterator().get_id().get_name(): Var(fresh)}
-        region = member is not None and member.kind is Kind.PARALLEL
+        region = member is not None and member.kind is MemberKind.PARALLEL
         thread = self.thread = next(self.names) if region else self.thread
         body = self.block(node.for_get_body(), inner, None)
         self.thread = "" if region else thread
@@ -312,25 +312,25 @@ class _Lowering:
         trip = None
         if start is None and isinstance(lo, Const) and isinstance(hi, Const):
             trip = max(0, -(-(int(hi.value.real) - int(lo.value.real)) // step))
-        if member is None or member.kind is Kind.SERIAL:
+        if member is None or member.kind is MemberKind.SERIAL:
             return For(fresh, lo, hi, body, step, trip=trip)
-        if member.kind is Kind.PARALLEL:
+        if member.kind is MemberKind.PARALLEL:
             body = self._allocated(body, self.threads, ".own")
             return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, thread)
-        if member.kind in (Kind.BLOCK, Kind.THREAD):
+        if member.kind in (MemberKind.BLOCK, MemberKind.THREAD):
             return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip, axis=member.axis)
-        if member.kind is Kind.VECTOR and step != 1:
+        if member.kind is MemberKind.VECTOR and step != 1:
             # isl steps over the values that the domain leaves out: those lanes are masked.
             runs = Op("eq", (Op("mod", (Op("sub", (Var(fresh), lo)), Const(step))), Const(0)), bool_)
             body, step, trip = (If(runs, body),), 1, None
         return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip)
 
-    def _mark(self, node: isl.AstNode, env: dict[str, KExpr]) -> Block:
+    def _mark(self, node: isl.AstNode, env: dict[str, KExpr]) -> StmtBlock:
         name = node.mark_get_id().get_name()
         inner = node.mark_get_node()
         if name in self.marks.members:
             member = self.marks.members[name]
-            if member.kind not in AT_ONCE or member.kind is Kind.PARALLEL:
+            if member.kind not in AT_ONCE or member.kind is MemberKind.PARALLEL:
                 return self.block(inner, env, member)
             return self._dealt(self.block(inner, env, member), member, name)
         outside = dict(self.entered)
@@ -341,7 +341,7 @@ class _Lowering:
         # Of threads that share a buffer each would put constants into all of it.
         return body if self.marks.threads else begun(body, {buffer for buffer, _, _ in places.values()})
 
-    def _place(self, buffer: _ScopeBuffer) -> Place:
+    def _place(self, buffer: _ScopeBuffer) -> BufferPlace:
         """Return where a scope's buffer is: in a parallel loop the thread's own; where isl dropped that loop the first one's."""
         if buffer.mark not in self.threads:
             return buffer.name, buffer.promotion.pieces(), ()
@@ -350,7 +350,7 @@ class _Lowering:
             return buffer.name, buffer.promotion.pieces(), (Var(self.thread) if self.thread else Const(0),)
         return buffer.name + ".own" * bool(self.thread), buffer.promotion.pieces(), ()
 
-    def _dealt(self, block: Block, member: Member, mark: str) -> Block:
+    def _dealt(self, block: StmtBlock, member: Member, mark: str) -> StmtBlock:
         """Return what isl made of a BLOCK or THREAD loop with the buffers of the scopes in it; one iteration is a loop too."""
         kind, scopes = _KINDS[member.kind], self.marks.private[mark]
         if any(b.is_large and b.mark in scopes for b in self._buffers()):
@@ -358,7 +358,7 @@ class _Lowering:
                 f"a buffer inside the {member.kind.value} loop {member.label!r} is too large for a thread"
             )
 
-        def single(body: Block) -> Stmt:
+        def single(body: StmtBlock) -> Stmt:
             inside = self._allocated(body, scopes)
             return For(next(self.names), Const(0), Const(1), inside, 1, kind, 1, 1, axis=member.axis)
 
@@ -369,7 +369,7 @@ class _Lowering:
         self.torn = self.torn or (bool(scopes) and len(list(same)) > 1)
         return dealt_to_threads(found, self.marks.threads[mark]) if mark in self.marks.threads else found
 
-    def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> Block:
+    def _instance(self, call: isl.AstExpr, env: dict[str, KExpr]) -> StmtBlock:
         name, iterators = ast_arguments(call)
         if name in self.marks.arrivals:
             return ()
@@ -384,7 +384,7 @@ class _Lowering:
         values = tuple(substitute(e, env) for e in iterators)
         return self._fixed(self.marks.fixed[name], values) if name in self.marks.fixed else self._run(name, values)
 
-    def _fixed(self, nest: FixedLoops, times: tuple[KExpr, ...]) -> Block:
+    def _fixed(self, nest: FixedLoops, times: tuple[KExpr, ...]) -> StmtBlock:
         """Return loops that isl was not asked for, at the times of the loops around; those of one iteration are none."""
         if len(times) == nest.depth + len(nest.loops):
             places = [polynomial(t) for t in times]
@@ -399,10 +399,10 @@ class _Lowering:
         fresh, trip = next(self.names), greatest - least + 1
         self.ranges[fresh] = least, greatest
         body = self._fixed(nest, (*times, Var(fresh)))
-        lanes = 0 if member.kind is Kind.SERIAL else member.extent
+        lanes = 0 if member.kind is MemberKind.SERIAL else member.extent
         return (For(fresh, Const(least), Const(greatest + 1), body, 1, _KINDS[member.kind], lanes, trip),)
 
-    def _run(self, name: str, values: tuple[KExpr, ...]) -> Block:
+    def _run(self, name: str, values: tuple[KExpr, ...]) -> StmtBlock:
         """Return one instance of a statement, its iterators' values given."""
         statement = self.statements[name]
 

@@ -1,1 +1,1 @@
-"""Passes over the Kernel IR, from Kernel to Kernel."""
+"""Passes over the Kernel IR, from KernelIR to KernelIR."""

@@ -11,7 +11,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.codegen.ir.kernel import Allocate, Block, For, If, Kernel, KExpr, Load, LoopKind, Op, Stmt, Store, Var
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    For,
+    If,
+    KernelIR,
+    KExpr,
+    Load,
+    LoopKind,
+    Op,
+    Stmt,
+    StmtBlock,
+    Store,
+    Var,
+)
 from polyker.codegen.ir.polynomial import polynomial, same_element
 from polyker.codegen.ir.walk import subexpressions, substitute
 
@@ -19,12 +32,12 @@ from polyker.codegen.ir.walk import subexpressions, substitute
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
 
 
-def merge_folds(kernel: Kernel) -> Kernel:
+def merge_folds(kernel: KernelIR) -> KernelIR:
     """Return the kernel with neighbouring folds into one element made one fold. Run after `unroll`."""
     return replace(kernel, body=_block(kernel.body))
 
 
-def _block(block: Block) -> Block:
+def _block(block: StmtBlock) -> StmtBlock:
     result: list[Stmt] = []
     for stmt in block:
         match stmt:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from polyker.codegen.ir.kernel import Block, Const, For, If, Prefetch, Stmt, Store
+from polyker.codegen.ir.kernel import Const, For, If, Prefetch, Stmt, StmtBlock, Store
 from polyker.codegen.ir.simplify_index import has_load
 from polyker.codegen.ir.walk import expressions, names_in, statements
 
 
-def begun(block: Block, buffers: Collection[str]) -> Block:
+def begun(block: StmtBlock, buffers: Collection[str]) -> StmtBlock:
     """Return the block of a scope with these buffers, each of one thread alone, without tests around its first constants."""
     found: list[Stmt] = []
     for n, stmt in enumerate(block):

@@ -14,13 +14,12 @@ from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -28,6 +27,7 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -44,7 +44,7 @@ from polyker.codegen.ir.walk import (
 )
 
 
-def narrow(kernel: Kernel) -> tuple[Kernel, set[str]]:
+def narrow(kernel: KernelIR) -> tuple[KernelIR, set[str]]:
     """Return the kernel with a scope of accumulators in each block that their tiles stand in, and the names of these."""
     held = [b for b in allocated(kernel.body) if b.space is Space.STACK]
     touched: _Touched = {}
@@ -63,7 +63,7 @@ class _Narrower:
     touched: _Touched
     seen: set[str] = field(default_factory=set)
 
-    def block(self, block: Block, own: Mapping[str, Buffer]) -> Block:
+    def block(self, block: StmtBlock, own: Mapping[str, Buffer]) -> StmtBlock:
         """Return a block without the scopes of some buffers, with new ones around the tiles in it."""
         here = {name: buffer for name, buffer in own.items() if _beginning(name, block, self.touched) is not None}
         inner = {name: buffer for name, buffer in own.items() if name not in here}
@@ -103,7 +103,7 @@ def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
         e = rebuild(e, change)
         return replace(e, buffer=new) if isinstance(e, Load) and e.buffer == old else e
 
-    def block(inner: Block) -> Block:
+    def block(inner: StmtBlock) -> StmtBlock:
         return tuple(_renamed(s, old, new) for s in inner)
 
     match stmt:
@@ -127,7 +127,7 @@ def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
 
 
 @dataclass(frozen=True)
-class Nest:
+class StoreNest:
     """Loops around one store: `serial` ones, then those of a tile, `tile`, then its vectors; `prefetches`: what is prefetched."""
 
     serial: tuple[For, ...]
@@ -137,11 +137,11 @@ class Nest:
     store: Store
 
 
-def nest_of(outer: For) -> Nest | None:
+def nest_of(outer: For) -> StoreNest | None:
     """Return a loop as a nest around one store whose value reads without conditions and without look-ups."""
     serial: list[For] = []
     tile: list[For] = []
-    block: Block = (outer,)
+    block: StmtBlock = (outer,)
     vector: For | None = None
     while len(block) == 1 and isinstance(block[0], For) and vector is None:
         loop = block[0]
@@ -160,14 +160,14 @@ def nest_of(outer: For) -> Nest | None:
     for load in _loads_of(store):
         if load.predicate is not None or any(isinstance(n, Load) for i in load.indices for n in subexpressions(i)):
             return None
-    return Nest(tuple(serial), tuple(tile), vector, tuple(prefetches), store)
+    return StoreNest(tuple(serial), tuple(tile), vector, tuple(prefetches), store)
 
 
 # The buffers that a statement and those in it read or write, by its identity.
 _Touched: TypeAlias = dict[int, frozenset[str]]
 
 
-def _note(block: Block, touched: _Touched) -> frozenset[str]:
+def _note(block: StmtBlock, touched: _Touched) -> frozenset[str]:
     """Note what each statement of a block touches, and return what all of it does."""
     for stmt in block:
         if id(stmt) not in touched:
@@ -176,7 +176,7 @@ def _note(block: Block, touched: _Touched) -> frozenset[str]:
     return frozenset().union(*(touched[id(stmt)] for stmt in block))
 
 
-def _is_own(name: str, block: Block, touched: _Touched) -> bool:
+def _is_own(name: str, block: StmtBlock, touched: _Touched) -> bool:
     """Whether all loops over a STACK buffer have the same ends, and the first sets all elements anew whenever the block runs that
     they stand in; there may be several such blocks."""
     if (first := _beginning(name, block, touched)) is not None:
@@ -191,7 +191,7 @@ def _is_own(name: str, block: Block, touched: _Touched) -> bool:
     )
 
 
-def _beginning(name: str, block: Block, touched: _Touched) -> Nest | None:
+def _beginning(name: str, block: StmtBlock, touched: _Touched) -> StoreNest | None:
     """Return the first loops of a block that use a buffer, if they are a tile's and store to it."""
     using = next((s for s in block if name in touched[id(s)]), None)
     first = nest_of(using) if isinstance(using, For) else None
@@ -202,7 +202,7 @@ def _beginning(name: str, block: Block, touched: _Touched) -> Nest | None:
 _Shape: TypeAlias = tuple[tuple[tuple[tuple[int, Poly, Poly], ...], Poly], ...]
 
 
-def _collect(name: str, block: Block, loops: Mapping[str, For], shapes: list[_Shape | None]) -> None:
+def _collect(name: str, block: StmtBlock, loops: Mapping[str, For], shapes: list[_Shape | None]) -> None:
     """Note the shape of each access to a buffer; None where it is none of loops from 0."""
     for stmt in block:
         places = [stmt.indices] if isinstance(stmt, Store) and stmt.buffer == name else []

@@ -13,17 +13,17 @@ from itertools import count
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Const,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     LoopKind,
     Op,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -35,12 +35,12 @@ from polyker.cost.table import REGION
 from polyker.ir.dtypes import i64
 
 # Operations (polyker.codegen.ir.work) of a whole loop from which on threads take part: 5 to 15 microseconds of one core's time.
-LEAST = 150_000
+MIN_PARALLEL_OPERATIONS = 150_000
 # Products of trip counts must not overflow: what is beyond counts as so much.
-_MOST_TRIPS, _MOST = 1 << 15, 1 << 40
+_MAX_TRIPS, _MAX_OPERATIONS = 1 << 15, 1 << 40
 
 
-def settle(kernel: Kernel, least: int = LEAST) -> Kernel:
+def settle(kernel: KernelIR, least: int = MIN_PARALLEL_OPERATIONS) -> KernelIR:
     """Return the kernel with `enough` noted in its PARALLEL loops, and those serial that do fewer than `least` operations."""
     if not is_parallel(kernel):
         return kernel
@@ -69,11 +69,11 @@ class _Around:
         return estimate.named(Op("maximum", (Const(min(self.least, REGION)), each)))
 
 
-def _block(block: Block, around: _Around, numbers: Iterator[int]) -> Block:
+def _block(block: StmtBlock, around: _Around, numbers: Iterator[int]) -> StmtBlock:
     return tuple(s for stmt in block for s in _statement(stmt, around, numbers))
 
 
-def _statement(stmt: Stmt, around: _Around, numbers: Iterator[int]) -> Block:
+def _statement(stmt: Stmt, around: _Around, numbers: Iterator[int]) -> StmtBlock:
     match stmt:
         case For(kind=LoopKind.PARALLEL, body=body):
             # A loop in an unrolled one stands here several times, its variable with one name.
@@ -109,7 +109,7 @@ class _Estimate:
         self.lets: list[Let] = []
         self._name = name
 
-    def operations(self, block: Block, values: Mapping[str, KExpr]) -> KExpr:
+    def operations(self, block: StmtBlock, values: Mapping[str, KExpr]) -> KExpr:
         """Return the operations of a block for values of the variables that loops bind."""
         values = dict(values)
         terms: list[KExpr] = []
@@ -139,7 +139,7 @@ class _Estimate:
         return self._total(terms)
 
     def _total(self, terms: list[KExpr]) -> KExpr:
-        return self.named(Op("minimum", (Const(_MOST), Op("add", (Const(0), *terms)))))
+        return self.named(Op("minimum", (Const(_MAX_OPERATIONS), Op("add", (Const(0), *terms)))))
 
     def _loop(self, loop: For, values: Mapping[str, KExpr]) -> KExpr:
         if loop.kind is LoopKind.VECTOR:
@@ -153,11 +153,11 @@ class _Estimate:
         lo, hi = substitute(loop.lo, values), substitute(loop.hi, values)
         length = Op("add", (hi, Op("neg", (lo,)), Const(loop.step - 1)))
         times = Op("maximum", (Const(0), Op("floordiv", (length, Const(loop.step)))))
-        return self.named(Op("minimum", (Const(_MOST_TRIPS), times)))
+        return self.named(Op("minimum", (Const(_MAX_TRIPS), times)))
 
     def product(self, trips: KExpr, each: KExpr) -> KExpr:
         """Return so many times what each does, the bound on all work at most."""
-        return self.named(Op("minimum", (Const(_MOST), Op("mul", (trips, each)))))
+        return self.named(Op("minimum", (Const(_MAX_OPERATIONS), Op("mul", (trips, each)))))
 
     def middle(self, loop: For, values: Mapping[str, KExpr]) -> KExpr:
         """Return a value of a loop's variable halfway."""

@@ -22,12 +22,11 @@ from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -35,6 +34,7 @@ from polyker.codegen.ir.kernel import (
     Op,
     Prefetch,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -45,22 +45,24 @@ from polyker.ir.dtypes import i64
 from polyker.machine.model import PAGE, Target
 
 # Prefetch distance in lines: more misses than a core's loads have in flight, fewer lines than its caches hold (experience value).
-LINES = 96
+LINES_IN_FLIGHT = 96
 # Lines of a long row that are prefetched: the hardware prefetchers bring the others (experience value).
-HEAD = 16
+ROW_HEAD_LINES = 16
 _GOES_ON = (LoopKind.SERIAL, LoopKind.PARALLEL)
 
 
-def prefetch_gathers(kernel: Kernel, target: Target) -> Kernel:
+def prefetch_gathers(kernel: KernelIR, target: Target) -> KernelIR:
     """Return the kernel with prefetches of what its serial loops gather from buffers that the caches do not hold."""
     last, second, line = target.caches[-1].size // 2, target.cache(2).size, target.caches[0].line
     least = max(second, min(last, target.memory.pages * PAGE))
     large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > least}
     if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
         return kernel
-    counting = _Ahead(large, {}, second // 2, line)
+    counting = _GatherPrefetcher(large, {}, second // 2, line)
     counting.block(kernel.body)
-    prefetches = _Ahead(large, counting.counts, second // 2, line, 1 if target.prefetch.second_fills_first else 2)
+    prefetches = _GatherPrefetcher(
+        large, counting.counts, second // 2, line, 1 if target.prefetch.second_fills_first else 2
+    )
     if gathers_rows_into_first(target):
         prefetches.near = frozenset(row for row, size in counting.rows.items() if size > line)
     return replace(kernel, body=prefetches.block(kernel.body)) if counting.counts else kernel
@@ -112,11 +114,11 @@ class Large:
     in_memory: bool
 
 
-_Row: TypeAlias = tuple[str, tuple[KExpr, ...]]
+_GatherRow: TypeAlias = tuple[str, tuple[KExpr, ...]]
 
 
 @dataclass
-class _Ahead:
+class _GatherPrefetcher:
     """Adds the prefetches; `lines`: the elements that an iteration of each loop gathers, by its variable; `counts` counts them;
     `room`: the bytes of a row that the second cache keeps while it is gathered from; `cache`: that which lines are brought into.
 
@@ -133,16 +135,16 @@ class _Ahead:
     counts: dict[str, int] = field(default_factory=dict)
     owners: dict[str, tuple[int, str]] = field(default_factory=dict)
     values: dict[str, KExpr] = field(default_factory=dict)
-    rows: dict[_Row, int] = field(default_factory=dict)
-    near: frozenset[_Row] = frozenset()
+    rows: dict[_GatherRow, int] = field(default_factory=dict)
+    near: frozenset[_GatherRow] = frozenset()
 
     def block(
         self,
-        block: Block,
+        block: StmtBlock,
         loops: tuple[For, ...] = (),
         later: Mapping[str, Var] | None = None,
         bound: frozenset[str] = frozenset(),
-    ) -> Block:
+    ) -> StmtBlock:
         """Return a block that runs in every iteration of the serial and vector loops around it.
 
         `later`: index variables, and those that hold the index of a later iteration; `bound`: what else the loops bind.
@@ -192,7 +194,7 @@ class _Ahead:
                 if not isinstance(asked, Prefetch) or row.var not in {n for i in asked.indices for n in names_in(i)}:
                     continue
                 elements = self.line // self.large[asked.buffer].buffer.dtype.itemsize
-                for k in range(min(HEAD, -(-(trip_count(row) or 1) // elements))):
+                for k in range(min(ROW_HEAD_LINES, -(-(trip_count(row) or 1) // elements))):
                     at = {row.var: Op("add", (row.lo, Const(k * elements)))}
                     found.append(replace(asked, indices=tuple(substitute(i, at) for i in asked.indices)))
         return found
@@ -229,7 +231,7 @@ class _Ahead:
         owner = loops[place]
         if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
             return None
-        distance = max(2, LINES // max(1, self.lines.get(owner.var, 1)))
+        distance = max(2, LINES_IN_FLIGHT // max(1, self.lines.get(owner.var, 1)))
         self.owners[name], self.values[name] = (place, owner.var), value
         return Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))
 

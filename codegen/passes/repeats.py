@@ -16,7 +16,7 @@ from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
     For,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -33,7 +33,7 @@ from polyker.ir.dtypes import i64
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class UnrollRepeats:
     """Tells which UNROLL loops of a kernel the emitter repeats.
 
     `arrays`: the buffers that outlive the statements; `kept`: those of them that are stored to and read elsewhere than in the
@@ -110,7 +110,7 @@ class Repeats:
         return self.bound.isdisjoint(names_in(*exprs))
 
 
-def repeats_of(kernel: Kernel) -> Repeats:
+def repeats_of(kernel: KernelIR) -> UnrollRepeats:
     """Return what tells the nests of a kernel that its emitter repeats."""
     inside = list(statements(kernel.body))
     arrays = {b.name: b for b in kernel.buffers}
@@ -123,4 +123,4 @@ def repeats_of(kernel: Kernel) -> Repeats:
         if type(e) is Load and e.buffer in stored and not (isinstance(s, Store) and same_element(s, e))
     }
     bound = frozenset(s.name for s in inside if isinstance(s, Let | Shuffle))
-    return Repeats(arrays, frozenset(read), bound)
+    return UnrollRepeats(arrays, frozenset(read), bound)

@@ -15,12 +15,11 @@ from typing import TypeAlias, TypeGuard
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -28,6 +27,7 @@ from polyker.codegen.ir.kernel import (
     Op,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -35,14 +35,14 @@ from polyker.codegen.ir.polynomial import Poly, as_constant, expression, plus, p
 from polyker.codegen.ir.walk import expressions, rebuild, statements, subexpressions, substitute, uses
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import DType, bool_
-from polyker.poly.steps import KEPT
+from polyker.poly.steps import MAX_REGISTER_DISTANCE
 
 _LANE = Var("\0lane")
 
-Element: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
+ElementIndex: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
 
 
-def carry(kernel: Kernel) -> Kernel:
+def carry(kernel: KernelIR) -> KernelIR:
     """Return the kernel with what its serial loops store, and read again a few iterations later, kept in registers.
 
     Run after `unroll`: what the iterations of an UNROLL loop share is visible then.
@@ -55,13 +55,13 @@ def carry(kernel: Kernel) -> Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _CarriedStore:
     """A store of a loop's body, `position` statements into it: alone, or within the VECTOR loop `vector`."""
 
     position: tuple[int, int]
     vector: For | None
     store: Store
-    element: Element
+    element: ElementIndex
 
     @property
     def lanes(self) -> int:
@@ -72,7 +72,7 @@ class _Site:
 class _Carried:
     """A store whose values later iterations read from `buffer`, and the greatest distance at which they do."""
 
-    site: _Site
+    site: _CarriedStore
     buffer: Buffer
     distances: tuple[int, ...]
 
@@ -92,11 +92,11 @@ class _Carrier:
         self._types = types
         self._count = 0
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         """Return a block with its loops changed."""
         return tuple(s for stmt in block for s in self._statement(stmt))
 
-    def _statement(self, stmt: Stmt) -> Block:
+    def _statement(self, stmt: Stmt) -> StmtBlock:
         match stmt:
             case If(body=body, orelse=orelse):
                 return (replace(stmt, body=self.block(body), orelse=self.block(orelse)),)
@@ -114,7 +114,7 @@ class _Carrier:
         """Return the stores whose elements are read a few iterations later, before anything else is stored there."""
         sites = [s for s in _sites(loop) if s.store.buffer in self._types]
         known = trip_count(loop)
-        trip = KEPT + 1 if known is None else known
+        trip = MAX_REGISTER_DISTANCE + 1 if known is None else known
         counts: dict[str, int] = {}
         for stmt in statements(loop.body):
             if isinstance(stmt, Store):
@@ -125,7 +125,7 @@ class _Carrier:
             others = [s for s in sites if s.store.buffer == name]
             if len(others) < counts[name] or not _advances(site.element, loop) or not _is_plain(site.element, loop):
                 continue
-            distances = tuple(d for d in range(1, min(KEPT, trip - 1) + 1) if _is_read(loop, site, d))
+            distances = tuple(d for d in range(1, min(MAX_REGISTER_DISTANCE, trip - 1) + 1) if _is_read(loop, site, d))
             if distances and all(o is site or _apart(site, o, loop, distances[-1]) for o in others):
                 self._count += 1
                 shape = (Const(distances[-1] + 1), *(() if site.vector is None else (Const(site.lanes),)))
@@ -134,7 +134,7 @@ class _Carrier:
                 found.append(_Carried(site, buffer, distances))
         return found
 
-    def _rewritten(self, loop: For, carried: list[_Carried]) -> Block:
+    def _rewritten(self, loop: For, carried: list[_Carried]) -> StmtBlock:
         before = tuple(s for c in carried for s in _starts(loop, c))
         body: list[Stmt] = []
         for n, stmt in enumerate(loop.body):
@@ -143,7 +143,7 @@ class _Carrier:
                 body.append(replace(stmt, body=inner))
             else:
                 body.extend(_changed(stmt, None, (n, 0), loop, carried))
-        result: Block = (*before, replace(loop, body=tuple(body)))
+        result: StmtBlock = (*before, replace(loop, body=tuple(body)))
         return (Allocate(tuple(c.buffer for c in reversed(carried)), result),)
 
 
@@ -152,22 +152,22 @@ def _launches(loop: For) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body))
 
 
-def _sites(loop: For) -> Iterator[_Site]:
+def _sites(loop: For) -> Iterator[_CarriedStore]:
     """Yield the stores that run in every iteration, whose lanes the loop does not change."""
     for n, stmt in enumerate(loop.body):
         if isinstance(stmt, Store):
-            yield _Site((n, 0), None, stmt, _element(stmt.indices, None))
+            yield _CarriedStore((n, 0), None, stmt, _element(stmt.indices, None))
         elif _is_vector(stmt) and stmt.lanes > 1 and not uses(loop.var, stmt.lo, stmt.hi):
             for k, inner in enumerate(stmt.body):
                 if isinstance(inner, Store):
-                    yield _Site((n, k), stmt, inner, _element(inner.indices, stmt))
+                    yield _CarriedStore((n, k), stmt, inner, _element(inner.indices, stmt))
 
 
 def _is_vector(stmt: Stmt) -> TypeGuard[For]:
     return isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR
 
 
-def _element(indices: tuple[KExpr, ...], vector: For | None) -> Element:
+def _element(indices: tuple[KExpr, ...], vector: For | None) -> ElementIndex:
     if vector is None:
         return tuple(polynomial(i) for i in indices)
     lane = {vector.var: Op("add", (vector.lo, _LANE))}
@@ -182,25 +182,25 @@ def _factor(poly: Poly, var: KExpr) -> int | None:
     return poly.get((var,), 0)
 
 
-def _advances(element: Element, loop: For) -> bool:
+def _advances(element: ElementIndex, loop: For) -> bool:
     """Return whether no two iterations of a loop have one element, for any lanes of theirs."""
     return any(_factor(p, Var(loop.var)) and _factor(p, _LANE) == 0 for p in element)
 
 
-def _is_plain(element: Element, loop: For) -> bool:
+def _is_plain(element: ElementIndex, loop: For) -> bool:
     """Return whether an element's indices depend on nothing that is loaded or bound within the loop, but for its variable."""
     inside = {s.name for s in statements(loop.body) if isinstance(s, Let)}
     atoms = (e for p in element for monomial in p for atom in monomial for e in subexpressions(atom))
     return not any(isinstance(e, Load) or (isinstance(e, Var) and e.name in inside) for e in atoms)
 
 
-def _earlier(element: Element, loop: For, distance: int) -> Element:
+def _earlier(element: ElementIndex, loop: For, distance: int) -> ElementIndex:
     """Return an element of so many iterations before."""
     before = {loop.var: Op("add", (Var(loop.var), Const(-distance * loop.step)))}
     return tuple(polynomial(substitute(expression(p), before)) for p in element)
 
 
-def _apart(site: _Site, other: _Site, loop: For, distance: int) -> bool:
+def _apart(site: _CarriedStore, other: _CarriedStore, loop: For, distance: int) -> bool:
     """Return whether another store misses an element of `distance` iterations before, in all iterations from that to this."""
     var = Var(loop.var)
     for mine, theirs in zip(site.element, other.element, strict=True):
@@ -214,7 +214,7 @@ def _apart(site: _Site, other: _Site, loop: For, distance: int) -> bool:
     return False
 
 
-def _is_read(loop: For, site: _Site, distance: int) -> bool:
+def _is_read(loop: For, site: _CarriedStore, distance: int) -> bool:
     """Return whether the loop's body reads what a store wrote so many iterations ago, lane by lane."""
     wanted = _earlier(site.element, loop, distance)
     for stmt in loop.body:
@@ -235,7 +235,7 @@ def _same_lanes(a: For | None, b: For | None) -> bool:
     return (a.lanes, polynomial(a.lo), polynomial(a.hi)) == (b.lanes, polynomial(b.lo), polynomial(b.hi))
 
 
-def _matches(expr: KExpr, site: _Site, vector: For | None, wanted: Element) -> bool:
+def _matches(expr: KExpr, site: _CarriedStore, vector: For | None, wanted: ElementIndex) -> bool:
     return (
         isinstance(expr, Load)
         and expr.predicate is None

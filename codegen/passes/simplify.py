@@ -10,7 +10,6 @@ from typing import TypeAlias
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     Combine,
     Commit,
     Const,
@@ -18,7 +17,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -28,6 +27,7 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Shuffle,
     Stmt,
+    StmtBlock,
     Store,
     Var,
     VectorLoad,
@@ -35,9 +35,9 @@ from polyker.codegen.ir.kernel import (
     Wait,
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
-from polyker.codegen.ir.simplify_index import FALSE, TRUE, Range, bounds, simplify_expression
+from polyker.codegen.ir.simplify_index import FALSE, TRUE, IndexRange, bounds, simplify_expression
 from polyker.codegen.ir.walk import names_in, rebuild, recombined, statements, subexpressions, substitute
-from polyker.codegen.passes.repeats import Repeats, repeats_of
+from polyker.codegen.passes.repeats import UnrollRepeats, repeats_of
 from polyker.ir.dtypes import bool_, i64
 
 # Loops whose iterations have nothing to do with each other as they are emitted.
@@ -52,7 +52,7 @@ def trip_count(loop: For) -> int | None:
     return None if length is None else max(0, -(-length // loop.step))
 
 
-def unroll(kernel: Kernel, *, tiles: bool = True) -> Kernel:
+def unroll(kernel: KernelIR, *, tiles: bool = True) -> KernelIR:
     """Return the kernel with the body of each UNROLL loop repeated; without `tiles`, but for those that the emitter repeats.
 
     Before: `unroll i in lo:hi: S(i)`. After: `S(lo); S(lo+1); ...`; where the trip count is not a constant, each copy
@@ -63,7 +63,7 @@ def unroll(kernel: Kernel, *, tiles: bool = True) -> Kernel:
     return replace(kernel, body=_Copier(kernel, None if tiles else repeats_of(kernel)).block(kernel.body, {}))
 
 
-def simplify(kernel: Kernel) -> Kernel:
+def simplify(kernel: KernelIR) -> KernelIR:
     """Return an equal kernel with canonical index expressions, and without what never runs or runs once."""
     return replace(kernel, body=_Simplifier(kernel).block(kernel.body, {}))
 
@@ -74,14 +74,14 @@ class _Copier:
     `repeats`: which UNROLL loops stay, outside of loops whose iterations go together; None: none does.
     """
 
-    def __init__(self, kernel: Kernel, repeats: Repeats | None = None) -> None:
+    def __init__(self, kernel: KernelIR, repeats: UnrollRepeats | None = None) -> None:
         self.repeats = repeats
         self.taken = {s.name for s in statements(kernel.body) if isinstance(s, (Let, Shuffle))}
         self._depth = 0
         self._names: dict[int, tuple[KExpr, tuple[str, ...]]] = {}  # of an index by its identity, which stays its own
         self._indices: dict[tuple[int, tuple[KExpr | None, ...]], KExpr] = {}
 
-    def inlined(self, body: Block, values: Mapping[str, KExpr]) -> Block:
+    def inlined(self, body: StmtBlock, values: Mapping[str, KExpr]) -> StmtBlock:
         """Return a copy that may stand in the block around."""
         self._depth += 1
         copy = self.block(body, dict(values))
@@ -110,7 +110,7 @@ class _Copier:
         self.taken.add(f"{name}.{number}")
         return f"{name}.{number}"
 
-    def block(self, block: Block, values: dict[str, KExpr]) -> Block:
+    def block(self, block: StmtBlock, values: dict[str, KExpr]) -> StmtBlock:
         """Return a block with variables replaced and UNROLL loops repeated."""
         result: list[Stmt] = []
         values = dict(values)
@@ -213,7 +213,7 @@ def _never(condition: KExpr) -> bool:
 
 
 # A loop by its identity, and the values of the variables that its bounds name.
-_Place: TypeAlias = tuple[int, tuple[tuple[str, KExpr], ...]]
+_CopyPlace: TypeAlias = tuple[int, tuple[tuple[str, KExpr], ...]]
 
 
 class InCopies:
@@ -221,8 +221,8 @@ class InCopies:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[For, frozenset[str]]] = {}  # of a loop by its identity, which stays its own
-        self._found: dict[_Place, For | None] = {}
-        self._copies: dict[_Place, tuple[tuple[KExpr, KExpr | None], ...]] = {}
+        self._found: dict[_CopyPlace, For | None] = {}
+        self._copies: dict[_CopyPlace, tuple[tuple[KExpr, KExpr | None], ...]] = {}
 
     def copies(self, loop: For, values: Mapping[str, KExpr]) -> tuple[tuple[KExpr, KExpr | None], ...]:
         """Return what `copies` yields."""
@@ -243,7 +243,7 @@ class InCopies:
             self._found[place] = None if (copy.trip or 0) > loop.lanes else copy
         return self._found[place]
 
-    def _place(self, loop: For, values: Mapping[str, KExpr]) -> _Place:
+    def _place(self, loop: For, values: Mapping[str, KExpr]) -> _CopyPlace:
         if id(loop) not in self._names:
             self._names[id(loop)] = loop, frozenset(names_in(loop.lo, loop.hi))
         names = self._names[id(loop)][1]
@@ -267,11 +267,11 @@ def _counted(loop: For) -> For:
 
 
 class _Simplifier:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: KernelIR) -> None:
         self._copier = _Copier(kernel)
         self._constant = {b.name for b in kernel.buffers if not b.writable}
 
-    def block(self, block: Block, ranges: dict[str, Range]) -> Block:
+    def block(self, block: StmtBlock, ranges: dict[str, IndexRange]) -> StmtBlock:
         """Return a simplified block; the Lets' ranges hold to its end."""
         ranges = dict(ranges)
         result: list[Stmt] = []
@@ -287,7 +287,7 @@ class _Simplifier:
                 result.extend(self._statement(stmt, ranges))
         return tuple(result)
 
-    def _statement(self, stmt: Stmt, ranges: dict[str, Range]) -> Block:
+    def _statement(self, stmt: Stmt, ranges: dict[str, IndexRange]) -> StmtBlock:
         match stmt:
             case Store(buffer=buffer, indices=indices, value=value):
                 places = tuple(simplify_expression(i, ranges) for i in indices)
@@ -317,7 +317,7 @@ class _Simplifier:
             case VectorLoad() | VectorStore() | Copy():
                 raise AssertionError("wide accesses come later")
 
-    def _if(self, stmt: If, ranges: dict[str, Range]) -> Block:
+    def _if(self, stmt: If, ranges: dict[str, IndexRange]) -> StmtBlock:
         condition = simplify_expression(stmt.condition, ranges)
         if condition in (TRUE, FALSE):
             taken = stmt.body if condition == TRUE else stmt.orelse
@@ -325,7 +325,7 @@ class _Simplifier:
         body, orelse = self.block(stmt.body, ranges), self.block(stmt.orelse, ranges)
         return (If(condition, body, orelse),) if body or orelse else ()
 
-    def _for(self, loop: For, ranges: dict[str, Range]) -> Block:
+    def _for(self, loop: For, ranges: dict[str, IndexRange]) -> StmtBlock:
         lo, hi = simplify_expression(loop.lo, ranges), simplify_expression(loop.hi, ranges)
         trip = trip_count(replace(loop, lo=lo, hi=hi))
         first, last = polynomial(lo), polynomial(hi)
@@ -347,7 +347,7 @@ class _Simplifier:
         rest = (replace(loop, lo=lo, hi=hi, trip=trip, body=body),) if body else ()
         return (*guards, *rest)
 
-    def _range(self, lo: Poly, hi: Poly, trip: int | None, loop: For, ranges: dict[str, Range]) -> Range:
+    def _range(self, lo: Poly, hi: Poly, trip: int | None, loop: For, ranges: dict[str, IndexRange]) -> IndexRange:
         low, first = bounds(lo, ranges)
         high = bounds(hi, ranges)[1]
         high = None if high is None else high - 1
@@ -358,7 +358,7 @@ class _Simplifier:
             high = reach if high is None else min(high, reach)
         return low, high
 
-    def _hoistable(self, loop: For, body: Block) -> tuple[Block, Block]:
+    def _hoistable(self, loop: For, body: StmtBlock) -> tuple[StmtBlock, StmtBlock]:
         """Split off the leading Guards that do not depend on the loop and read nothing that the kernel writes.
 
         A VECTOR loop keeps its own: there a Guard stands for the active lanes.

@@ -10,17 +10,30 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from polyker.codegen.ir.kernel import Allocate, Block, Const, For, If, Kernel, KExpr, Launch, LoopKind, Op, Stmt, Var
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Const,
+    For,
+    If,
+    KernelIR,
+    KExpr,
+    Launch,
+    LoopKind,
+    Op,
+    Stmt,
+    StmtBlock,
+    Var,
+)
 from polyker.codegen.ir.walk import subexpressions, substitute
 from polyker.ir.dtypes import bool_
 
 
-def uniform_inner_loops(kernel: Kernel) -> Kernel:
+def uniform_inner_loops(kernel: KernelIR) -> KernelIR:
     """Return the kernel with loops inside vector loops from the first value that a lane has to the last."""
     return replace(kernel, body=_block(kernel.body, None))
 
 
-def _block(block: Block, vector: For | None) -> Block:
+def _block(block: StmtBlock, vector: For | None) -> StmtBlock:
     return tuple(_statement(s, vector) for s in block)
 
 

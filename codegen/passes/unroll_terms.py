@@ -20,12 +20,11 @@ from math import inf, prod
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -34,6 +33,7 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -56,19 +56,19 @@ from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
 
 # Terms taken at once, and vector operations that they may have together; stores that make a tile.
-TERMS, MOST, LEAST = 4, 100, 4
+UNROLL_FACTOR, MAX_UNROLLED_OPERATIONS, MIN_TILE_STORES = 4, 100, 4
 # Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
 # sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
-SUMS, PASSING = 16, 8
+MIN_FULL_TILE_SUMS, MAX_PASSING_VALUES = 16, 8
 # Places a symbolic stride apart that such terms may read: a core keeps about as many pointers. LLVM goes from one to
 # the next where there are more, loads what all the terms read there, and the values take the sums' registers.
-POINTERS = 10
+MAX_POINTERS = 10
 # Divisor of the longest loop's work that a loop has to reach, and assumed trip count of a loop of unknown length (experience
 # values).
-PART, UNKNOWN = 8, 64
+MIN_WORK_DIVISOR, UNKNOWN_TRIPS = 8, 64
 
 
-def several_terms(kernel: Kernel, target: Target) -> Kernel:
+def several_terms(kernel: KernelIR, target: Target) -> KernelIR:
     """Return an equal kernel whose reduction loops of register tiles are unrolled by a few iterations."""
     arrays = {b.name: b for b in kernel.buffers}
     found = _loops(kernel.body, 1, arrays)
@@ -77,15 +77,15 @@ def several_terms(kernel: Kernel, target: Target) -> Kernel:
     chosen = {
         id(loop): weight
         for loop, weight, work in found
-        if PART * work >= most
+        if MIN_WORK_DIVISOR * work >= most
         and not _strays(loop, weight, buffers)
         and (not target.double_pumped or _slides(loop, buffers))
     }
     line = target.caches[0].line
-    return replace(kernel, body=_Several(chosen, buffers, line).block(kernel.body)) if chosen else kernel
+    return replace(kernel, body=_TermUnroller(chosen, buffers, line).block(kernel.body)) if chosen else kernel
 
 
-def _loops(block: Block, times: int, arrays: Mapping[str, Buffer]) -> list[tuple[For, int, int]]:
+def _loops(block: StmtBlock, times: int, arrays: Mapping[str, Buffer]) -> list[tuple[For, int, int]]:
     """Return the reduction loops of a tile, each with the vector operations of one iteration and of all of them.
 
     Vectors with one row a lane have tiles of their own (`codegen.llvm.loops.columns`).
@@ -95,7 +95,9 @@ def _loops(block: Block, times: int, arrays: Mapping[str, Buffer]) -> list[tuple
         match s:
             case For(kind=LoopKind.SERIAL) if lanes_across(s, arrays):
                 pass
-            case For(kind=LoopKind.SERIAL, step=1) if (weight := _weight(s.body)) and 2 * weight <= MOST:
+            case For(kind=LoopKind.SERIAL, step=1) if (
+                weight := _weight(s.body)
+            ) and 2 * weight <= MAX_UNROLLED_OPERATIONS:
                 found.append((s, weight, times * _trips(s) * weight))
             case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
                 found += _loops(s.body, times * _trips(s), arrays)
@@ -108,28 +110,28 @@ def _loops(block: Block, times: int, arrays: Mapping[str, Buffer]) -> list[tuple
 
 def _trips(loop: For) -> int:
     trip = trip_count(loop)
-    return UNKNOWN if trip is None else trip
+    return UNKNOWN_TRIPS if trip is None else trip
 
 
-def _weight(block: Block) -> int:
+def _weight(block: StmtBlock) -> int:
     """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
     stores, weight = _tile(block)
-    return weight if stores >= LEAST and not _crowds(block, stores) else 0
+    return weight if stores >= MIN_TILE_STORES and not _crowds(block, stores) else 0
 
 
-def _crowds(block: Block, sums: int) -> bool:
+def _crowds(block: StmtBlock, sums: int) -> bool:
     """Whether LLVM would load more values before their use, of all the terms, than registers are left beside a tile's sums."""
     if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
-        return 2 * sums > SUMS  # each product turns its operands in registers, too
-    return sums > SUMS and _passing(block) > PASSING
+        return 2 * sums > MIN_FULL_TILE_SUMS  # each product turns its operands in registers, too
+    return sums > MIN_FULL_TILE_SUMS and _passing(block) > MAX_PASSING_VALUES
 
 
-def _passing(block: Block) -> int:
+def _passing(block: StmtBlock) -> int:
     """Return how many values a step spreads over the lanes of a vector."""
     return sum(dict(_spread(block, {})).values())
 
 
-def _spread(block: Block, trips: Mapping[str, int]) -> Iterator[tuple[tuple[str, tuple[KExpr, ...]], int]]:
+def _spread(block: StmtBlock, trips: Mapping[str, int]) -> Iterator[tuple[tuple[str, tuple[KExpr, ...]], int]]:
     """Yield what the vectors of a tile's step read that is the same for all lanes, and in how many places the copies read it.
 
     `trips`: those of the UNROLL loops around, by their variables.
@@ -149,14 +151,14 @@ def _spread(block: Block, trips: Mapping[str, int]) -> Iterator[tuple[tuple[str,
 
 def _size(weight: int) -> int:
     """Return how many terms are taken at once, by the vector operations of one."""
-    return TERMS if TERMS * weight <= MOST else TERMS // 2
+    return UNROLL_FACTOR if UNROLL_FACTOR * weight <= MAX_UNROLLED_OPERATIONS else UNROLL_FACTOR // 2
 
 
 def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
     """Whether the terms that would be taken at once are read at more places than there are registers to point at, beside
     many sums."""
     strides = (s for b in buffers.values() for s in b.strides)
-    if _tile(loop.body)[0] <= SUMS or all(isinstance(s, Const) for s in strides):
+    if _tile(loop.body)[0] <= MIN_FULL_TILE_SUMS or all(isinstance(s, Const) for s in strides):
         return False
     places: set[tuple[str, frozenset[tuple[Monomial, int]]]] = set()
     for name, place in _places(loop.body, {}, buffers):
@@ -164,7 +166,7 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
         for term in range(_size(weight)):
             here = plus(place, scaled(step, term))
             places.add((name, frozenset((m, c) for m, c in here.items() if m)))
-    return len(places) > POINTERS
+    return len(places) > MAX_POINTERS
 
 
 def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
@@ -179,7 +181,7 @@ def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     return lanes > 0 and 1 < count == len(windows) and len({at % lanes for _, at in windows}) == 1
 
 
-def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:
+def _places(block: StmtBlock, values: Mapping[str, KExpr], buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Poly]]:
     """Yield where a tile's step reads memory: the buffer, and the place in it."""
     for s in block:
         match s:
@@ -197,7 +199,7 @@ def _places(block: Block, values: Mapping[str, KExpr], buffers: Mapping[str, Buf
                         yield e.buffer, place
 
 
-def _tile(block: Block) -> tuple[int, int]:
+def _tile(block: StmtBlock) -> tuple[int, int]:
     """Return the vectors that a block stores, and its operations; none where it has other loops or branches."""
     stores, weight = 0, 0
     for s in block:
@@ -225,14 +227,14 @@ def operations(value: KExpr) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Several:
+class _TermUnroller:
     """Rewrites the chosen loops, identity -> vector operations of an iteration; `line`: bytes of a cache's line."""
 
     chosen: Mapping[int, int]
     buffers: Mapping[str, Buffer]
     line: int
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         result: list[Stmt] = []
         for s in block:
             match s:
@@ -257,7 +259,7 @@ class _Several:
         left = None if trip is None else trip % size
         return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
 
-    def _unasked(self, block: Block, var: str, size: int) -> Block:
+    def _unasked(self, block: StmtBlock, var: str, size: int) -> StmtBlock:
         """Return a tile without the prefetches that so many iterations before and after it make."""
         kept = (s for s in block if not (isinstance(s, Prefetch) and self._moves(s, var) * size <= self.line))
         return tuple(replace(s, body=self._unasked(s.body, var, size)) if isinstance(s, For) else s for s in kept)

@@ -10,7 +10,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.codegen.ir.kernel import Block, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Stmt, Store
+from polyker.codegen.ir.kernel import (
+    Const,
+    For,
+    If,
+    KernelIR,
+    KExpr,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Stmt,
+    StmtBlock,
+    Store,
+)
 from polyker.codegen.ir.walk import names_in, statements, subexpressions, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.rewrite.core.accumulate import COMBINE
@@ -19,13 +32,13 @@ from polyker.rewrite.core.fresh import identity
 _REDUCTIONS = {COMBINE[op]: op for op in ("max", "min")}
 
 
-def unswitch(kernel: Kernel) -> Kernel:
+def unswitch(kernel: KernelIR) -> KernelIR:
     """Return the kernel with such conditions around the outermost serial loops that do not change them."""
     body = _block(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
 
-def _block(block: Block) -> Block:
+def _block(block: StmtBlock) -> StmtBlock:
     return tuple(_statement(s) for s in block)
 
 

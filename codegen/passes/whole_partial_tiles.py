@@ -29,11 +29,10 @@ from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -41,22 +40,23 @@ from polyker.codegen.ir.kernel import (
     LoopKind,
     Op,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, uses
-from polyker.codegen.passes.own_buffers import Nest, narrow, nest_of
+from polyker.codegen.passes.own_buffers import StoreNest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
 
 # Most shapes of a partial tile: each has code of its own (experience value).
-SHAPES = 4
+MAX_CUT_SHAPES = 4
 # Greatest factor by which fractions are extended to integers, so that no 64-bit coefficient wraps.
-LARGEST = 1 << 20
+MAX_FRACTION_SCALE = 1 << 20
 
 
-def fill(kernel: Kernel, registers: int = 32) -> Kernel:
+def fill(kernel: KernelIR, registers: int = 32) -> KernelIR:
     """Return the kernel with the tiles that a size cuts computed whole. Run before `unroll`.
 
     A tile whose accumulators take half of the vector registers at most has code for each number of vectors in its rows: with
@@ -76,7 +76,7 @@ class _Filler:
     own: set[str]
     most: int  # vectors of a tile that has several shapes
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         done: list[Stmt] = []
         tile: list[_Cut | For] = []  # nests over one cut tile, one after another, and where its columns end
         end: _End | None = None
@@ -122,7 +122,7 @@ class _Filler:
             return None
         return found
 
-    def _shapes(self, tile: list[_Cut | For], end: _End | None) -> Block:
+    def _shapes(self, tile: list[_Cut | For], end: _End | None) -> StmtBlock:
         """Return what stands for nests over one cut tile: its shape that has no more vectors than hold a result.
 
         They stand in one block for each shape: where the code came together between them, accumulators would have to meet.
@@ -133,7 +133,7 @@ class _Filler:
         if not all(p.vectors <= self.most if isinstance(p, _Cut) else _is_stored_by_rows(p) for p in tile):
             return tuple(self._whole(p, {}) if isinstance(p, _Cut) else self._statement(p) for p in tile)
         counts = _counts(most)
-        block: Block = ()
+        block: StmtBlock = ()
         for before, count in reversed([*zip((0, *counts), counts, strict=False)]):
             exact = count if count == before + 1 else None
             shape = tuple(
@@ -154,7 +154,7 @@ class _Filler:
         some = tuple(Op("lt", (loop.lo, loop.hi), bool_) for loop in (*cut.rows, *cut.columns))
         return If(some[0] if len(some) == 1 else Op("and", some, bool_), filled)
 
-    def _body(self, cut: _Cut, trips: Mapping[str, int]) -> Block | None:
+    def _body(self, cut: _Cut, trips: Mapping[str, int]) -> StmtBlock | None:
         """Return the tile's own loops: values that all vectors of a row share are read before these."""
         nest = cut.nest
         last: dict[str, KExpr] = {
@@ -180,7 +180,7 @@ class _Filler:
             shared[load] = self._name()
             lets.append(Let(shared[load], load))
         value = _replaced(value, {load: Var(name, load.dtype) for load, name in shared.items()})
-        body: Block = (*nest.prefetches, replace(nest.store, value=value))
+        body: StmtBlock = (*nest.prefetches, replace(nest.store, value=value))
         if nest.vector is not None:
             body = (replace(nest.vector, body=body),)
         inner = True
@@ -205,7 +205,7 @@ class _Filler:
 class _Cut:
     """A nest whose tile a size may cut: beyond their ends `rows` repeat the last one, `columns` have no active lane."""
 
-    nest: Nest
+    nest: StoreNest
     rows: tuple[For, ...]
     columns: tuple[For, ...]
 
@@ -226,8 +226,8 @@ _End: TypeAlias = tuple[KExpr, int]
 
 def _counts(most: int) -> list[int]:
     """Return how many vectors a row of a tile may have, up to `most`."""
-    step = -(-most // SHAPES)
-    return sorted({min(most, step * (k + 1)) for k in range(SHAPES)})
+    step = -(-most // MAX_CUT_SHAPES)
+    return sorted({min(most, step * (k + 1)) for k in range(MAX_CUT_SHAPES)})
 
 
 def _ends_at(loop: For, end: _End) -> bool:
@@ -306,11 +306,11 @@ def _is_cheap(value: KExpr) -> bool:
     return sum(isinstance(e, Op) and e.dtype != i64 for e in subexpressions(value)) < 2
 
 
-def _all_columns(nest: Nest) -> Stmt:
+def _all_columns(nest: StoreNest) -> Stmt:
     """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane."""
     assert nest.vector is not None
     inside = {loop.var for loop in (*nest.serial, *nest.tile)}
-    block: Block = (replace(nest.vector, body=(*nest.prefetches, nest.store)),)
+    block: StmtBlock = (replace(nest.vector, body=(*nest.prefetches, nest.store)),)
     for loop in reversed(nest.tile):
         cut = trip_count(loop) is None and uses(loop.var, nest.vector.hi) and _is_plain(loop, inside)
         if cut and _is_empty_beyond(nest.vector, loop):
@@ -338,7 +338,7 @@ def _most(poly: Poly) -> Fraction | None:
     while divided := [(m, m[0].args) for m in poly if len(m) == 1 and isinstance(m[0], Op) and m[0].op == "floordiv"]:
         monomial, (e, divisor) = divided[0]
         d = as_constant(polynomial(divisor))
-        if d is None or d <= 0 or scale * d > LARGEST:
+        if d is None or d <= 0 or scale * d > MAX_FRACTION_SCALE:
             return None
         # f * (e // d) is at most f/d * e, and -f * (e // d) at most f/d * (d - 1 - e).
         poly, scale = scaled(poly, d), scale * d

@@ -8,11 +8,11 @@ Source: Cody and Waite, "Software Manual for the Elementary Functions", 1980, ch
 from __future__ import annotations
 
 from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 
 
-def _reduced(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+def _reduced(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (whether |x| > 1/2, s, asin(s) - s), s being |x| or the root; NaN beyond 1."""
     a = b.abs(x)
     far = a > 0.5
@@ -22,7 +22,7 @@ def _reduced(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     return far, s, s * z * tail
 
 
-def asin(b: Builder, x: Value) -> Value:
+def asin(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the arc sine of x, NaN beyond 1."""
     high, low = special.PI_F32 if x.element == "float" else special.PI_F64
     far, s, tail = _reduced(b, x)
@@ -32,7 +32,7 @@ def asin(b: Builder, x: Value) -> Value:
     return b.copysign(b.choose(far, beyond, s + tail), x)
 
 
-def acos(b: Builder, x: Value) -> Value:
+def acos(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the arc cosine of x, NaN beyond 1."""
     high, low = special.PI_F32 if x.element == "float" else special.PI_F64
     far, s, tail = _reduced(b, x)

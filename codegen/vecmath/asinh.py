@@ -10,26 +10,26 @@ from __future__ import annotations
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, less_product, two_product, two_sum
 
 _ROOT_2 = 2.0**0.5
 _INFINITE = float("inf")
 
 
-def _large(b: Builder, a: Value) -> Value:
+def _large(b: MathBuilder, a: MathValue) -> MathValue:
     """Return whether a^2 + 1 and a^2 - 1 are a^2, as far as the logarithm is concerned."""
     return a > (2.0**15 if a.element == "float" else 2.0**30)
 
 
-def _root(b: Builder, square: Value, square_low: Value) -> tuple[Value, Value]:
+def _root(b: MathBuilder, square: MathValue, square_low: MathValue) -> tuple[MathValue, MathValue]:
     """Return the root of a pair as a pair; 0 of 0."""
     root = b.sqrt(square)
     low = (less_product(b, square, root, root) + square_low) * (0.5 / root)
     return root, b.select(square > 0.0, low, 0.0)
 
 
-def asinh(b: Builder, x: Value) -> Value:
+def asinh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the inverse hyperbolic sine of x."""
     a = b.abs(x)
     large = _large(b, a)
@@ -42,7 +42,7 @@ def asinh(b: Builder, x: Value) -> Value:
     return b.copysign(b.choose(a < _INFINITE, value, a), x)
 
 
-def acosh(b: Builder, x: Value) -> Value:
+def acosh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the inverse hyperbolic cosine of x, NaN below 1."""
     large = _large(b, x)
     inside = b.select(large, 2.0, x)
@@ -55,7 +55,7 @@ def acosh(b: Builder, x: Value) -> Value:
     return b.select(x >= 1.0, b.choose(x < _INFINITE, value, x), float("nan"))
 
 
-def atanh(b: Builder, x: Value) -> Value:
+def atanh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the inverse hyperbolic tangent of x: infinite at 1, NaN beyond."""
     single = x.element == "float"
     a = b.abs(x)

@@ -7,18 +7,18 @@ pi / 2 - atan(1 / a). atan2 divides by the larger coordinate, or sum, so the quo
 from __future__ import annotations
 
 from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 
 _EIGHTH = 0.41421356237309503  # tan(pi / 8)
 
 
-def _pi(b: Builder, x: Value) -> tuple[float, float]:
+def _pi(b: MathBuilder, x: MathValue) -> tuple[float, float]:
     """Return pi in two parts of the format of x."""
     high, low = special.PI_F32 if b.format(x).name == "f32" else special.PI_F64
     return high, low
 
 
-def atan(b: Builder, x: Value) -> Value:
+def atan(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the arc tangent of x."""
     high, low = _pi(b, x)
     a = b.abs(x)
@@ -33,7 +33,7 @@ def atan(b: Builder, x: Value) -> Value:
     return b.copysign(start + (t + b.fma(t * z, tail, rest)), x)
 
 
-def atan2(b: Builder, y: Value, x: Value) -> Value:
+def atan2(b: MathBuilder, y: MathValue, x: MathValue) -> MathValue:
     """Return the angle of (x, y) in [-pi, pi], signed zeros and infinities as C99's."""
     ax, ay = b.abs(x), b.abs(y)
     steep, left = ax < ay, b.bits(x) < 0

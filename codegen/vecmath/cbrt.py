@@ -9,7 +9,7 @@ from __future__ import annotations
 from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.registers import exponent, repaired, scaled, significand
 
 _SERIES = (2 / 3, 5 / 9, 40 / 81, 110 / 243, 308 / 729)
@@ -18,7 +18,7 @@ _ESTIMATE_FROM_1 = tuple(c * 2.0 ** (-1 / 6 - k / 2) for k, c in enumerate(speci
 _CLASSES = {"quiet": "quiet", "signaling": "quiet", "zero": "operand", "-inf": "operand", "inf": "operand"}
 
 
-def cbrt(b: Builder, x: Value) -> Value:
+def cbrt(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the cube root of x, which has the sign of x."""
     single = b.format(x).name == "f32"
     registers = b.features.avx512 and single  # in f64 these instructions take longer than those on integers

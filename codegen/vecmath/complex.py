@@ -13,16 +13,16 @@ from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath import trig as trigonometric
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import two_product, two_sum
 
-Pair: TypeAlias = tuple[Value, Value]
+Pair: TypeAlias = tuple[MathValue, MathValue]
 _INFINITE = float("inf")
 # Squares down to 2^-ROOM are far above the smallest normal number.
 _ROOM = {"f32": 90, "f64": 900}
 
 
-def _scaled(b: Builder, re: Value, im: Value) -> tuple[Value, Value, Value]:
+def _scaled(b: MathBuilder, re: MathValue, im: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (larger part, smaller part, exponent): magnitudes times 2^-exponent, exponent 600, 0 or -600."""
     x, y = b.abs(re), b.abs(im)
     larger = b.choose(x < y, y, x)
@@ -33,17 +33,17 @@ def _scaled(b: Builder, re: Value, im: Value) -> tuple[Value, Value, Value]:
     return larger * factor, smaller * factor, exponent
 
 
-def _power(b: Builder, exponent: Value) -> Value:
+def _power(b: MathBuilder, exponent: MathValue) -> MathValue:
     """Return 2^exponent for the three exponents of `_scaled`."""
     return b.select(exponent > 0.0, 2.0**600, b.select(exponent < 0.0, 2.0**-600, b.constant(1.0, "double")))
 
 
-def _inverse(b: Builder, exponent: Value) -> Value:
+def _inverse(b: MathBuilder, exponent: MathValue) -> MathValue:
     """Return 2^-exponent."""
     return b.select(exponent > 0.0, 2.0**-600, b.select(exponent < 0.0, 2.0**600, b.constant(1.0, "double")))
 
 
-def absolute(b: Builder, re: Value, im: Value) -> Value:
+def absolute(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     """Return |z|, infinite if a part is, even if the other is NaN."""
     form = b.format(re)
     square = b.fma(re, re, im * im)
@@ -55,20 +55,20 @@ def absolute(b: Builder, re: Value, im: Value) -> Value:
     return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("abs.rare", repair, re, im), usual)])[0]
 
 
-def _absolute_f64(b: Builder, re: Value, im: Value) -> Value:
+def _absolute_f64(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     x, y, exponent = _scaled(b, re, im)
     size = b.sqrt(b.fma(x, x, y * y)) * _power(b, exponent)
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, size)
 
 
-def _absolute_f32(b: Builder, re: Value, im: Value) -> Value:
+def _absolute_f32(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     """Return |z| of single precision: in double precision no square of its overflows, or is too small."""
     x, y = b.convert("fpext", re, "double"), b.convert("fpext", im, "double")
     size = b.convert("fptrunc", b.sqrt(b.fma(x, x, y * y)), "float")
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, size)
 
 
-def _log_size(b: Builder, re: Value, im: Value) -> Value:
+def _log_size(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     """Return log |z|, near |z| = 1 from |z|^2 - 1 without cancellation."""
     x, y, exponent = _scaled(b, re, im)
     xx, x_low = two_product(b, x, x)
@@ -82,24 +82,24 @@ def _log_size(b: Builder, re: Value, im: Value) -> Value:
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, chosen)
 
 
-def log(b: Builder, re: Value, im: Value) -> Pair:
+def log(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm."""
     return _log_size(b, re, im), arctangent.atan2(b, im, re)
 
 
-def log2(b: Builder, re: Value, im: Value) -> Pair:
+def log2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm to the base 2."""
     x, y = log(b, re, im)
     return x * tables.LOG2E_F64[0], y * tables.LOG2E_F64[0]
 
 
-def log10(b: Builder, re: Value, im: Value) -> Pair:
+def log10(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm to the base 10."""
     x, y = log(b, re, im)
     return x * tables.LOG10E_F64[0], y * tables.LOG10E_F64[0]
 
 
-def log1p(b: Builder, re: Value, im: Value) -> Pair:
+def log1p(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return log(1 + z): half of log1p(x (2 + x) + y^2) near 0."""
     one = re + 1.0
     xx, x_low = two_product(b, re, re + 2.0)
@@ -111,13 +111,13 @@ def log1p(b: Builder, re: Value, im: Value) -> Pair:
     return b.select(small, near, far), arctangent.atan2(b, im, one)
 
 
-def _turn(b: Builder, size: Value, im: Value) -> Pair:
+def _turn(b: MathBuilder, size: MathValue, im: MathValue) -> Pair:
     """Return size (cos im, sin im), real where im is 0."""
     sine, cosine = trigonometric.sincos(b, im)
     return size * cosine, b.select(im.eq(0.0), im, size * sine)
 
 
-def exp(b: Builder, re: Value, im: Value) -> Pair:
+def exp(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return exp(z); beyond the range of exp(re) in two factors, as the cosine may bring the product back."""
     far = re > 709.0
     base = b.select(far, b.at_most(re, 1500.0) - 700.0, re)
@@ -128,7 +128,7 @@ def exp(b: Builder, re: Value, im: Value) -> Pair:
     return b.select(gone, 0.0, x * factor), b.select(gone, 0.0, y * factor)
 
 
-def exp2(b: Builder, re: Value, im: Value) -> Pair:
+def exp2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return 2^z = 2^x (cos(y ln 2) + i sin(y ln 2)), the angle as a pair of numbers."""
     far = re > 1023.0
     base = b.select(far, b.at_most(re, 2000.0) - 1000.0, re)
@@ -145,7 +145,7 @@ _LN2_LOW = 2.3190468138462996e-17
 _EXP_700 = 1.0142320547350045e304
 
 
-def expm1(b: Builder, re: Value, im: Value) -> Pair:
+def expm1(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return exp(z) - 1 = expm1(x) cos y - 2 sin^2(y / 2) + i exp(x) sin y."""
     half = trigonometric.sin(b, im * 0.5)
     sine, cosine = trigonometric.sincos(b, im)
@@ -156,7 +156,7 @@ def expm1(b: Builder, re: Value, im: Value) -> Pair:
     return b.select(inside, near, x - 1.0), b.select(im.eq(0.0), im, b.select(inside, small, y))
 
 
-def sqrt(b: Builder, re: Value, im: Value) -> Pair:
+def sqrt(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the square root with a real part >= 0."""
     x, y, exponent = _scaled(b, re, im)
     size = b.sqrt(b.fma(x, x, y * y))
@@ -173,7 +173,7 @@ def sqrt(b: Builder, re: Value, im: Value) -> Pair:
     return first, b.copysign(second, im)
 
 
-def _hyperbolic(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+def _hyperbolic(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (sinh x', cosh x', factor) with sinh x = factor sinh x' where x is so large that exp(x) overflows."""
     a = b.abs(x)
     far = a > 700.0
@@ -185,7 +185,7 @@ def _hyperbolic(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     return b.copysign(sinh, x), cosh, b.select(far, _EXP_700, b.constant(1.0, "double"))
 
 
-def sin(b: Builder, re: Value, im: Value) -> Pair:
+def sin(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return sin(x) cosh(y) + i cos(x) sinh(y)."""
     sinh, cosh, factor = _hyperbolic(b, im)
     sine, cosine = trigonometric.sincos(b, re)
@@ -193,7 +193,7 @@ def sin(b: Builder, re: Value, im: Value) -> Pair:
     return b.select(re.eq(0.0), re, sine * cosh * factor), b.select(im.eq(0.0), im * cosine, cosine * sinh * factor)
 
 
-def cos(b: Builder, re: Value, im: Value) -> Pair:
+def cos(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return cos(x) cosh(y) - i sin(x) sinh(y)."""
     sinh, cosh, factor = _hyperbolic(b, im)
     sine, cosine = trigonometric.sincos(b, re)
@@ -201,18 +201,18 @@ def cos(b: Builder, re: Value, im: Value) -> Pair:
     return cosine * cosh * factor, -b.choose(zero, sine * b.copysign(b.abs(im * 0.0), im), sine * sinh * factor)
 
 
-def sinh(b: Builder, re: Value, im: Value) -> Pair:
+def sinh(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return sinh(z) = -i sin(i z)."""
     x, y = sin(b, -im, re)
     return y, -x
 
 
-def cosh(b: Builder, re: Value, im: Value) -> Pair:
+def cosh(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return cosh(z) = cos(i z)."""
     return cos(b, -im, re)
 
 
-def tanh(b: Builder, re: Value, im: Value) -> Pair:
+def tanh(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return tanh(z). Source: Kahan, "Branch cuts for complex elementary functions", 1987."""
     x = b.at_most(b.at_least(re, -25.0), 25.0)
     grown = exponential.expm1(b, b.abs(x))
@@ -233,18 +233,18 @@ def tanh(b: Builder, re: Value, im: Value) -> Pair:
     return first, b.select(im.eq(0.0), im, b.choose(far, tail, t / below))
 
 
-def tan(b: Builder, re: Value, im: Value) -> Pair:
+def tan(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return tan(z) = -i tanh(i z)."""
     x, y = tanh(b, -im, re)
     return y, -x
 
 
-def multiply(b: Builder, x: Pair, y: Pair) -> Pair:
+def multiply(b: MathBuilder, x: Pair, y: Pair) -> Pair:
     """Return the product."""
     return b.fma(x[0], y[0], -(x[1] * y[1])), b.fma(x[0], y[1], x[1] * y[0])
 
 
-def divide(b: Builder, x: Pair, y: Pair) -> Pair:
+def divide(b: MathBuilder, x: Pair, y: Pair) -> Pair:
     """Return the quotient. Source: Smith, "Algorithm 116: complex division", 1962."""
     swap = b.abs(y[0]) < b.abs(y[1])
     large, small = b.choose(swap, y[1], y[0]), b.choose(swap, y[0], y[1])
@@ -259,16 +259,16 @@ def divide(b: Builder, x: Pair, y: Pair) -> Pair:
     return first, b.choose(none, x[1] / b.abs(large), b.choose(swap, -second, second))
 
 
-def _one(b: Builder) -> Pair:
+def _one(b: MathBuilder) -> Pair:
     return b.constant(1.0, "double"), b.constant(0.0, "double")
 
 
-def reciprocal_sqrt(b: Builder, re: Value, im: Value) -> Pair:
+def reciprocal_sqrt(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return 1 / sqrt(z)."""
     return divide(b, _one(b), sqrt(b, re, im))
 
 
-def sigmoid(b: Builder, re: Value, im: Value) -> Pair:
+def sigmoid(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return 1 / (1 + exp(-z)), on the left as exp(z) / (1 + exp(z))."""
     left = re < 0.0
     x, y = exp(b, -b.abs(re), b.choose(left, im, -im))
@@ -276,12 +276,12 @@ def sigmoid(b: Builder, re: Value, im: Value) -> Pair:
     return divide(b, top, (x + 1.0, y))
 
 
-def silu(b: Builder, re: Value, im: Value) -> Pair:
+def silu(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return z / (1 + exp(-z))."""
     return multiply(b, (re, im), sigmoid(b, re, im))
 
 
-def power(b: Builder, re: Value, im: Value, other_re: Value, other_im: Value) -> Pair:
+def power(b: MathBuilder, re: MathValue, im: MathValue, other_re: MathValue, other_im: MathValue) -> Pair:
     """Return z^w = exp(w log z), 1 for w = 0; 0^w is 0 for Re w > 0, else NaN."""
     x, y = multiply(b, (other_re, other_im), log(b, re, im))
     first, second = exp(b, x, y)
@@ -295,7 +295,7 @@ def power(b: Builder, re: Value, im: Value, other_re: Value, other_im: Value) ->
     return b.choose(same, re, first), b.choose(same, im, second)
 
 
-def quotient(b: Builder, re: Value, im: Value, other_re: Value, other_im: Value) -> Pair:
+def quotient(b: MathBuilder, re: MathValue, im: MathValue, other_re: MathValue, other_im: MathValue) -> Pair:
     """Return z / w."""
     return divide(b, (re, im), (other_re, other_im))
 
@@ -307,12 +307,12 @@ COMPLEX: dict[str, Callable[..., Pair]] = {
 }  # fmt: skip
 
 
-def narrowed(formula: Callable[..., Pair | Value]) -> Callable[..., Pair | Value]:
+def narrowed(formula: Callable[..., Pair | MathValue]) -> Callable[..., Pair | MathValue]:
     """Return the function of f32 pairs that computes this one in f64."""
 
-    def narrow(b: Builder, *args: Value) -> Pair | Value:
+    def narrow(b: MathBuilder, *args: MathValue) -> Pair | MathValue:
         result = formula(b, *(b.convert("fpext", a, "double") for a in args))
-        if isinstance(result, Value):
+        if isinstance(result, MathValue):
             return b.convert("fptrunc", result, "float")
         return b.convert("fptrunc", result[0], "float"), b.convert("fptrunc", result[1], "float")
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import less_product, two_product
 
 
-def erf(b: Builder, x: Value) -> Value:
+def erf(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the error function of x."""
     single = b.format(x).name == "f32"
     a = b.abs(x)
@@ -29,7 +29,7 @@ def erf(b: Builder, x: Value) -> Value:
     return b.select(a > 1.0, b.copysign(far, x), near)
 
 
-def erfc(b: Builder, x: Value) -> Value:
+def erfc(b: MathBuilder, x: MathValue) -> MathValue:
     """Return 1 - erf(x), to full relative precision where that is small."""
     single = b.format(x).name == "f32"
     most, c = (10.1, 3.0) if single else (27.25, 4.0)
@@ -54,7 +54,7 @@ def erfc(b: Builder, x: Value) -> Value:
     return b.choose(x < 0.0, 2.0 - positive, positive)
 
 
-def gelu(b: Builder, x: Value) -> Value:
+def gelu(b: MathBuilder, x: MathValue) -> MathValue:
     """Return x Phi(x), the erf form; NaN at -inf as the formula."""
     single = b.format(x).name == "f32"
     most, c = (14.5, 2.0) if single else (38.7, 4.0)

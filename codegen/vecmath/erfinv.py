@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import two_product
 
 _LAST = 5.0
 _MIDDLE = 2.5
 
 
-def erfinv(b: Builder, x: Value) -> Value:
+def erfinv(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the number whose error function is x: infinite at 1 and -1, NaN beyond."""
     single = x.element == "float"
     a = b.abs(x)
@@ -31,11 +31,11 @@ def erfinv(b: Builder, x: Value) -> Value:
     return b.choose(a < 1.0, x * factor, b.copysign(end, x))
 
 
-def _tail_f32(b: Builder, w: Value) -> Value:
+def _tail_f32(b: MathBuilder, w: MathValue) -> MathValue:
     t = b.sqrt(w) - (2.236 + 4.0) / 2
     return b.horner2(t, t * t, special.ERFINV_TAIL_F32)
 
 
-def _tail_f64(b: Builder, w: Value) -> Value:
+def _tail_f64(b: MathBuilder, w: MathValue) -> MathValue:
     t = b.sqrt(w) - (2.236 + 6.01) / 2
     return b.horner2(t, t * t, special.ERFINV_TAIL_F64)

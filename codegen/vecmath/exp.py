@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import F32, F64, Builder, Value
+from polyker.codegen.vecmath.core.build import F32, F64, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 from polyker.codegen.vecmath.core.registers import scaled
 from polyker.codegen.vecmath.log import natural
 
 
 @dataclass(frozen=True, slots=True)
-class _Constants:
+class _ExpConstants:
     """For one format: adding `shift` rounds to an integer, which then stands in the low bits of the sum; below `lo` x exp(x)
     is 0, below `zero` exp(x), which may be subnormal below `small` and is infinite above `hi`."""
 
@@ -31,8 +31,10 @@ class _Constants:
 
 
 _CONSTANTS = {
-    "f32": _Constants(1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, tables.LN2_F32, tables.EXP_F32, tables.TANH_F32),
-    "f64": _Constants(1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64),
+    "f32": _ExpConstants(1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, tables.LN2_F32, tables.EXP_F32, tables.TANH_F32),
+    "f64": _ExpConstants(
+        1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64
+    ),
 }
 _LOG2E = 1.4426950408889634
 
@@ -41,12 +43,12 @@ _LOG2E = 1.4426950408889634
 class Reduced:
     """x = n ln 2 + r: `shifted` holds n in its low bits; `grown` = exp(r) - 1."""
 
-    shifted: Value
-    n: Value
-    grown: Value
+    shifted: MathValue
+    n: MathValue
+    grown: MathValue
 
 
-def _integer(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+def _integer(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (a number with n in its low bits, n, x - n times the first part of ln 2, which is exact)."""
     c = _CONSTANTS[b.format(x).name]
     shifted = b.fma(x, _LOG2E, c.shift)
@@ -54,7 +56,7 @@ def _integer(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     return shifted, n, b.fma(n, -c.ln2[0], x)
 
 
-def reduce(b: Builder, x: Value, low: Value | None = None, tail: tuple[float, ...] = ()) -> Reduced:
+def reduce(b: MathBuilder, x: MathValue, low: MathValue | None = None, tail: tuple[float, ...] = ()) -> Reduced:
     """Reduce an argument that lies within the bounds of the format; `low` is added to it in full precision.
 
     `tail`: another polynomial than the format's own.
@@ -66,7 +68,7 @@ def reduce(b: Builder, x: Value, low: Value | None = None, tail: tuple[float, ..
     return Reduced(shifted, n, b.fma(square, b.horner2(r, square, tail or c.tail), r))
 
 
-def reduce_pair(b: Builder, x: Value, low: Value) -> tuple[Reduced, Value, Value]:
+def reduce_pair(b: MathBuilder, x: MathValue, low: MathValue) -> tuple[Reduced, MathValue, MathValue]:
     """Reduce x + low as `reduce` does, and return exp(r) - 1 as a sum: r, and a rest that holds what its rounding lost."""
     c = _CONSTANTS[b.format(x).name]
     shifted, n, first = _integer(b, x)
@@ -77,7 +79,7 @@ def reduce_pair(b: Builder, x: Value, low: Value) -> tuple[Reduced, Value, Value
     return Reduced(shifted, n, r + tail), r, tail
 
 
-def _reduce_well(b: Builder, x: Value) -> Reduced:
+def _reduce_well(b: MathBuilder, x: MathValue) -> Reduced:
     """Reduce as `reduce` does, with the rounding error of r made good."""
     c = _CONSTANTS[b.format(x).name]
     shifted, n, first = _integer(b, x)
@@ -87,7 +89,7 @@ def _reduce_well(b: Builder, x: Value) -> Reduced:
     return Reduced(shifted, n, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
 
 
-def scale(b: Builder, p: Value, reduced: Reduced, x: Value, none: Value) -> Value:
+def scale(b: MathBuilder, p: MathValue, reduced: Reduced, x: MathValue, none: MathValue) -> MathValue:
     """Return p * 2^n with one rounding, and 0 where `none`; subnormal results and overflow come out as they should.
 
     2^n may have no representation of its own: so p 2^(n + 64) 2^-64 where the result may be subnormal, else p 2^(n - 1) 2.
@@ -107,12 +109,12 @@ def scale(b: Builder, p: Value, reduced: Reduced, x: Value, none: Value) -> Valu
     return p * power * last
 
 
-def vanishes(b: Builder, x: Value) -> Value:
+def vanishes(b: MathBuilder, x: MathValue) -> MathValue:
     """Return whether exp(x) is 0."""
     return x < _CONSTANTS[b.format(x).name].zero
 
 
-def exp(b: Builder, x: Value, low: Value | None = None) -> Value:
+def exp(b: MathBuilder, x: MathValue, low: MathValue | None = None) -> MathValue:
     """Return exp(x + low), `low` much smaller than x."""
     none = vanishes(b, x)
     c = _CONSTANTS[b.format(x).name]
@@ -122,7 +124,7 @@ def exp(b: Builder, x: Value, low: Value | None = None) -> Value:
     return scale(b, reduced.grown + 1.0, reduced, x, none)
 
 
-def exp2(b: Builder, x: Value) -> Value:
+def exp2(b: MathBuilder, x: MathValue) -> MathValue:
     """Return 2^x = 2^n exp(r ln 2), n the integer nearest to x and r exactly what is left; exact of integers."""
     form = b.format(x)
     c = _CONSTANTS[form.name]
@@ -137,13 +139,13 @@ def exp2(b: Builder, x: Value) -> Value:
     return scale(b, grown + 1.0, Reduced(shifted, n, grown), x * tables.LN2[0], none)
 
 
-def power_of_two(b: Builder, shifted: Value) -> Value:
+def power_of_two(b: MathBuilder, shifted: MathValue) -> MathValue:
     """Return 2^n as a number, n in the low bits of `shifted` and within the normal exponents."""
     form = F32 if shifted.element == "float" else F64
     return b.from_bits((b.bits(shifted) + form.bias) << form.mantissa)
 
 
-def expm1(b: Builder, x: Value) -> Value:
+def expm1(b: MathBuilder, x: MathValue) -> MathValue:
     """Return exp(x) - 1 = 2 (2^(n-1) (exp(r) - 1) + 2^(n-1) - 1/2): halved, so that 2^n does not overflow."""
     form = b.format(x)
     inside = b.at_most(b.at_least(x, -40.0), _CONSTANTS[form.name].hi)
@@ -153,7 +155,7 @@ def expm1(b: Builder, x: Value) -> Value:
     return b.copysign(half * 2.0, x)
 
 
-def tanh(b: Builder, x: Value) -> Value:
+def tanh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return tanh(x): x + x^3 P(x^2) below 0.55, 1 - 1 / (exp(2 |x|) / 2 + 1 / 2) from there on.
 
     The doubling of |x| is taken into the constants: r is half of the reduced 2 |x|.
@@ -176,14 +178,14 @@ def tanh(b: Builder, x: Value) -> Value:
 class _Hyperbolic:
     """|x| = n ln 2 + r by its parts: sinh r, cosh r - 1, and 2^(n - 2) - 2^(-n - 2) and 2^(n - 2) + 2^(-n - 2)."""
 
-    n: Value
-    sinh: Value
-    cosh: Value
-    minus: Value
-    plus: Value
+    n: MathValue
+    sinh: MathValue
+    cosh: MathValue
+    minus: MathValue
+    plus: MathValue
 
 
-def _hyperbolic(b: Builder, x: Value) -> _Hyperbolic:
+def _hyperbolic(b: MathBuilder, x: MathValue) -> _Hyperbolic:
     form = b.format(x)
     c = _CONSTANTS[form.name]
     # A little beyond what overflows, and a quarter of exp of that does not.
@@ -202,20 +204,20 @@ def _hyperbolic(b: Builder, x: Value) -> _Hyperbolic:
     return _Hyperbolic(n, sinh, cosh, up - down, up + down)
 
 
-def sinh(b: Builder, x: Value) -> Value:
+def sinh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return sinh(x) = sinh(n ln 2) cosh r + cosh(n ln 2) sinh r."""
     h = _hyperbolic(b, x)
     far = (h.minus + b.fma(h.minus, h.cosh, h.plus * h.sinh)) * 2.0
     return b.copysign(b.choose(h.n.eq(0.0), h.sinh, far), x)
 
 
-def cosh(b: Builder, x: Value) -> Value:
+def cosh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return cosh(x) = cosh(n ln 2) cosh r + sinh(n ln 2) sinh r."""
     h = _hyperbolic(b, x)
     return (h.plus + b.fma(h.plus, h.cosh, h.minus * h.sinh)) * 2.0
 
 
-def softplus(b: Builder, x: Value) -> Value:
+def softplus(b: MathBuilder, x: MathValue) -> MathValue:
     """Return log(1 + exp(x)) = max(x, 0) + log(1 + u), u = exp(-|x|) as a pair of numbers (high, low)."""
     c = _CONSTANTS[b.format(x).name]
     a = -b.abs(x)
@@ -233,7 +235,7 @@ def softplus(b: Builder, x: Value) -> Value:
     return b.at_least(x, 0.0) + natural(b, k, f, b.fma(-f, low, low))
 
 
-def _logistic(b: Builder, x: Value, above: Value, exponent: Value) -> Value:
+def _logistic(b: MathBuilder, x: MathValue, above: MathValue, exponent: MathValue) -> MathValue:
     """Return f + f exp(-x), where `above` = f is a power of two and `exponent` its bits' exponent field less the bias.
 
     With f = 2^-64 nothing overflows down to where the result of the caller is 0; upwards x is bounded, at a place where
@@ -251,7 +253,7 @@ def _logistic(b: Builder, x: Value, above: Value, exponent: Value) -> Value:
     return b.fma(p, power, above)
 
 
-def sigmoid(b: Builder, x: Value) -> Value:
+def sigmoid(b: MathBuilder, x: MathValue) -> MathValue:
     """Return 1 / (1 + exp(-x)) as 2^-64 / (2^-64 + 2^-64 exp(-x)), which rounds once where it is subnormal."""
     form = b.format(x)
     factor = b.constant(2.0**-64, form.element)
@@ -259,7 +261,7 @@ def sigmoid(b: Builder, x: Value) -> Value:
     return top / _logistic(b, x, factor, b.constant(form.bias - 64, form.integer))
 
 
-def silu(b: Builder, x: Value) -> Value:
+def silu(b: MathBuilder, x: MathValue) -> MathValue:
     """Return x / (1 + exp(-x)), NaN at -inf as the formula; the factor 2^-64 of `sigmoid` on the left only."""
     form = b.format(x)
     left = x < 0.0

@@ -24,13 +24,13 @@ from polyker.codegen.vecmath import pow as _pow
 from polyker.codegen.vecmath import trig as _trig
 from polyker.codegen.vecmath.complex import COMPLEX, absolute, narrowed
 from polyker.codegen.vecmath.core import piecewise as _pieces
-from polyker.codegen.vecmath.core.build import F32, F64, PURE, Builder, Definition, Features, Value
+from polyker.codegen.vecmath.core.build import F32, F64, PURE, Features, FunctionDefinition, MathBuilder, MathValue
 from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
 
-__all__ = ["Definition", "Features", "function", "link", "supported"]
+__all__ = ["Features", "FunctionDefinition", "function", "link", "supported"]
 
-_REAL: dict[str, Callable[..., Value]] = {
+_REAL: dict[str, Callable[..., MathValue]] = {
     "exp": _exp.exp, "expm1": _exp.expm1, "tanh": _exp.tanh, "sigmoid": _exp.sigmoid, "silu": _exp.silu,
     "exp2": _exp.exp2, "softplus": _exp.softplus, "sinh": _exp.sinh, "cosh": _exp.cosh, "log2": _log.log2, "log10": _log.log10,
     "hypot": absolute, "log": _log.log, "log1p": _log.log1p, "sin": _trig.sin, "cos": _trig.cos, "tan": _trig.tan,
@@ -53,10 +53,10 @@ def whole_power(exponent: float | None) -> str | None:
 
 
 # f32 with AVX-512's registers.
-_PIECEWISE: dict[str, Callable[..., Value]] = {"tanh": _pieces.tanh, "erf": _pieces.erf, "gelu": _pieces.gelu}
+_PIECEWISE: dict[str, Callable[..., MathValue]] = {"tanh": _pieces.tanh, "erf": _pieces.erf, "gelu": _pieces.gelu}
 
 
-def _formula(op: str) -> Callable[..., Value] | None:
+def _formula(op: str) -> Callable[..., MathValue] | None:
     name, _, exponent = op.partition(".")
     return partial(_pow.whole_power, exponent=int(exponent)) if exponent and name == "pow" else _REAL.get(op)
 
@@ -77,7 +77,7 @@ def supported(op: str, dtype: DType) -> bool:
 
 
 @cache
-def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: bool = False) -> Definition:
+def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: bool = False) -> FunctionDefinition:
     """Return the definition of `op` on `lanes` elements of `dtype` (1: the scalar type).
 
     Real: takes one value, or as many as `arity` says, and returns one. Complex: takes re, im of each operand in turn (`pow` and
@@ -88,10 +88,10 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
     if not supported(op, dtype):
         raise KeyError(f"no vector function {op} for {dtype.name}")
     features = Features(fma, avx512)
-    builder = Builder(lanes, features)
+    builder = MathBuilder(lanes, features)
     form = F32 if dtype.real.name == "f32" else F64
     count = arity(op) * (2 if dtype.is_complex else 1)
-    parameters = [Value(builder, f"%x{i}", form.element) for i in range(count)]
+    parameters = [MathValue(builder, f"%x{i}", form.element) for i in range(count)]
     formula: Any = _formula(op) if not dtype.is_complex else absolute if op == "abs" else COMPLEX[op]
     if avx512 and dtype.name == "f32":
         formula = _PIECEWISE.get(op, formula)
@@ -99,13 +99,13 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
         formula = narrowed(formula)
     result = formula(builder, *parameters)
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
-    results = [result] if isinstance(result, Value) else list(result)
+    results = [result] if isinstance(result, MathValue) else list(result)
     return builder.define(symbol, parameters, results, f"{'' if dtype.is_complex else 'alwaysinline '}{PURE}")
 
 
-def link(definitions: Iterable[Definition]) -> str:
+def link(definitions: Iterable[FunctionDefinition]) -> str:
     """Return the text of these definitions and all that they need, each once, after the declarations of the intrinsics."""
-    seen: dict[str, Definition] = {}
+    seen: dict[str, FunctionDefinition] = {}
     stack = list(definitions)[::-1]
     while stack:
         definition = stack.pop()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 
 _INFINITE = float("inf")
 _NAN = float("nan")
@@ -35,20 +35,20 @@ _TABLES = {
 }
 
 
-def _wide(b: Builder, x: Value) -> Value:
+def _wide(b: MathBuilder, x: MathValue) -> MathValue:
     return b.convert("fpext", x, "double") if x.element == "float" else x
 
 
-def _narrow(b: Builder, result: Value, x: Value) -> Value:
+def _narrow(b: MathBuilder, result: MathValue, x: MathValue) -> MathValue:
     return b.convert("fptrunc", result, "float") if x.element == "float" else result
 
 
-def _log(b: Builder, x: Value, single: bool) -> tuple[Value, Value]:
+def _log(b: MathBuilder, x: MathValue, single: bool) -> tuple[MathValue, MathValue]:
     """Return a logarithm and what it lost."""
     return (logarithm.wide(b, x), b.constant(0.0, "double")) if single else logarithm.with_rest(b, x)
 
 
-def lgamma(b: Builder, x: Value) -> Value:
+def lgamma(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the logarithm of |gamma(x)|: infinite at 0 and the negative integers."""
     single = x.element == "float"
     wide = _wide(b, x)
@@ -73,13 +73,13 @@ def lgamma(b: Builder, x: Value) -> Value:
     return _narrow(b, value, x)
 
 
-def _distance(b: Builder, a: Value) -> Value:
+def _distance(b: MathBuilder, a: MathValue) -> MathValue:
     """Return a less the nearest integer."""
     fraction = a - b.intrinsic("trunc", a)
     return b.choose(fraction > 0.5, fraction - 1.0, fraction)
 
 
-def _reflected(b: Builder, a: Value, partner: Value) -> Value:
+def _reflected(b: MathBuilder, a: MathValue, partner: MathValue) -> MathValue:
     """Return lgamma(-a) = -log(a |sin(pi a)| / pi) - lgamma(a), which is `partner`.
 
     Below 1 that is lgamma(1 + a), beside which the logarithm has no factor a.
@@ -90,7 +90,7 @@ def _reflected(b: Builder, a: Value, partner: Value) -> Value:
     return b.select(r.eq(0.0), _INFINITE, -(log + partner) - rest)
 
 
-def digamma(b: Builder, x: Value) -> Value:
+def digamma(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the derivative of lgamma(x): infinite at 0, NaN at the negative integers."""
     single = x.element == "float"
     tables = _TABLES[b.format(x).name]
@@ -121,7 +121,7 @@ def digamma(b: Builder, x: Value) -> Value:
     return _narrow(b, value, x)
 
 
-def _reflected_slope(b: Builder, a: Value, partner: Value) -> Value:
+def _reflected_slope(b: MathBuilder, a: MathValue, partner: MathValue) -> MathValue:
     """Return digamma(-a) = digamma(a) + 1 / a + pi cot(pi a); below 1 `partner` is digamma(1 + a), the sum of the first two."""
     r = _distance(b, a)
     value = b.choose(a < 1.0, partner, partner + 1.0 / a)

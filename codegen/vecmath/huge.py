@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import COLD, Builder, Definition, Features, Value
+from polyker.codegen.vecmath.core.build import COLD, Features, FunctionDefinition, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
 
 _WORDS = (0, *tables.TWO_OVER_PI)  # a word of zeros, for windows that begin left of the point
@@ -18,7 +18,7 @@ _TABLE = "pk.two_over_pi"
 _LOW = (1 << 32) - 1
 
 
-def _word(b: Builder, index: Value) -> Value:
+def _word(b: MathBuilder, index: MathValue) -> MathValue:
     """Load a word of the table in each lane."""
     pointer = "ptr" if b.lanes == 1 else f"<{b.lanes} x ptr>"
     address = b.emit("", f"getelementptr i64, ptr @{_TABLE}, {b.type('i64')} {index.name}")
@@ -32,7 +32,7 @@ def _word(b: Builder, index: Value) -> Value:
     return b.emit("i64", f"call {kind} @{name}({arguments})")
 
 
-def _product(x: Value, y: Value) -> tuple[Value, Value]:
+def _product(x: MathValue, y: MathValue) -> tuple[MathValue, MathValue]:
     """Return the high and low 64 bits of a product of unsigned integers."""
     xh, xl, yh, yl = x.shr(32), x & _LOW, y.shr(32), y & _LOW
     low, cross, other = xl * yl, xl * yh, xh * yl
@@ -41,13 +41,13 @@ def _product(x: Value, y: Value) -> tuple[Value, Value]:
     return high, (middle << 32) | (low & _LOW)
 
 
-def _carry(b: Builder, total: Value, part: Value) -> Value:
+def _carry(b: MathBuilder, total: MathValue, part: MathValue) -> MathValue:
     """Return 1 where total = part + something wrapped around, else 0."""
     less = b.emit("i1", f"icmp ult {b.type('i64')} {total.name}, {part.name}")
     return b.convert("zext", less, "i64")
 
 
-def _window(b: Builder, exponent: Value) -> tuple[Value, Value, Value]:
+def _window(b: MathBuilder, exponent: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return the three words of 2 / pi from the bit on whose product with M 2^e can be below 4."""
     position = exponent + (64 - 2)
     position = b.select(position < 0, 0, position)
@@ -59,7 +59,7 @@ def _window(b: Builder, exponent: Value) -> tuple[Value, Value, Value]:
     return left[0] | right[0], left[1] | right[1], left[2] | right[2]
 
 
-def _fraction(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+def _fraction(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (quadrant modulo 4, the first 64 and next 64 bits of the signed fraction, in [-1/2, 1/2)) of x 2 / pi."""
     bits = b.bits(x)
     mantissa = (bits & ((1 << 52) - 1)) | (1 << 52)
@@ -74,13 +74,13 @@ def _fraction(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 
 @cache
-def reduction(lanes: int, features: Features) -> Definition:
+def reduction(lanes: int, features: Features) -> FunctionDefinition:
     """Return a function from |x| in f64 to (r high, r low, quadrant as i64): x = (4 i + quadrant) pi / 2 + r.
 
     NaN for inf. Lanes with |x| < 2^-27 or so get nonsense, which the caller does not use.
     """
-    b = Builder(lanes, features)
-    x = Value(b, "%x", "double")
+    b = MathBuilder(lanes, features)
+    x = MathValue(b, "%x", "double")
     quadrant, first, second = _fraction(b, x)
     sign = first.ashr(63)
     first, second = first ^ sign, second ^ sign
@@ -101,7 +101,7 @@ def reduction(lanes: int, features: Features) -> Definition:
 
 
 @cache
-def _table() -> Definition:
+def _table() -> FunctionDefinition:
     words = ", ".join(f"i64 {w - (1 << 64) if w >> 63 else w}" for w in _WORDS)
     text = f"@{_TABLE} = internal unnamed_addr constant [{len(_WORDS)} x i64] [{words}], align 64\n"
-    return Definition(_TABLE, "ptr", (), text)
+    return FunctionDefinition(_TABLE, "ptr", (), text)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import Builder, Format, Value
+from polyker.codegen.vecmath.core.build import Format, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 from polyker.codegen.vecmath.core.registers import exponent, repaired, significand
 
@@ -28,17 +28,17 @@ def one_bits(form: Format) -> int:
 class Split:
     """x = 2^k m: `k` as a number, `m`, and `inverse` = 2^(1 - k)."""
 
-    k: Value
-    m: Value
-    inverse: Value
+    k: MathValue
+    m: MathValue
+    inverse: MathValue
 
 
-def split(b: Builder, x: Value, *, subnormal: bool = True) -> Split:
+def split(b: MathBuilder, x: MathValue, *, subnormal: bool = True) -> Split:
     """Take a positive finite number apart; without `subnormal` it is a normal one. Anything else gives nonsense."""
     form = b.format(x)
     root = _ROOT_HALF[form.name]
     magic = 2.0**form.mantissa
-    bias: Value = b.constant(magic + form.bias, form.element)
+    bias: MathValue = b.constant(magic + form.bias, form.element)
     if subnormal:
         tiny = x < _LEAST_NORMAL[form.name]
         lift = form.mantissa + 2
@@ -53,7 +53,7 @@ def split(b: Builder, x: Value, *, subnormal: bool = True) -> Split:
     return Split(k, m, inverse)
 
 
-def natural(b: Builder, k: Value, f: Value, more: Value | None = None) -> Value:
+def natural(b: MathBuilder, k: MathValue, f: MathValue, more: MathValue | None = None) -> MathValue:
     """Return k ln 2 + log(1 + f), and `more`, which is much smaller."""
     form = b.format(f)
     high, low = tables.LN2_F32 if form.name == "f32" else tables.LN2_F64
@@ -69,7 +69,7 @@ def natural(b: Builder, k: Value, f: Value, more: Value | None = None) -> Value:
     return b.fma(k, high, f - (half - inner))
 
 
-def _pair(b: Builder, f: Value) -> tuple[Value, Value]:
+def _pair(b: MathBuilder, f: MathValue) -> tuple[MathValue, MathValue]:
     """Return log(1 + f) and about what its rounding has lost."""
     square = f * f
     if b.format(f).name == "f32":
@@ -80,14 +80,14 @@ def _pair(b: Builder, f: Value) -> tuple[Value, Value]:
     return fast_two_sum(b, f, b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), -half))
 
 
-def _binary(b: Builder, k: Value, f: Value) -> Value:
+def _binary(b: MathBuilder, k: MathValue, f: MathValue) -> MathValue:
     """Return k + log2(1 + f)."""
     high, low = _pair(b, f)
     factor, rest = tables.LOG2E_F32 if b.format(f).name == "f32" else tables.LOG2E_F64
     return b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k)))
 
 
-def _decimal(b: Builder, k: Value, f: Value) -> Value:
+def _decimal(b: MathBuilder, k: MathValue, f: MathValue) -> MathValue:
     """Return log10(2^k (1 + f))."""
     high, low = _pair(b, f)
     single = b.format(f).name == "f32"
@@ -96,14 +96,14 @@ def _decimal(b: Builder, k: Value, f: Value) -> Value:
     return b.fma(k, first, b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k * second))))
 
 
-def of_pair(b: Builder, high: Value, low: Value, double: Value | None = None) -> Value:
+def of_pair(b: MathBuilder, high: MathValue, low: MathValue, double: MathValue | None = None) -> MathValue:
     """Return log(high + low) of a normal number and its rounding error; with ln 2 more where `double` holds."""
     parts = split(b, high, subnormal=False)
     k = parts.k if double is None else b.choose(double, parts.k + 1.0, parts.k)
     return natural(b, k, b.fma(low * parts.inverse, 0.5, parts.m - 1.0))
 
 
-def with_rest(b: Builder, x: Value) -> tuple[Value, Value]:
+def with_rest(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     """Return the logarithm of a positive finite number, and about what its rounding has lost."""
     parts = split(b, x)
     ln2, ln2_low = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
@@ -114,7 +114,7 @@ def with_rest(b: Builder, x: Value) -> tuple[Value, Value]:
     return total, lost + b.fma(parts.k, ln2_low, low)
 
 
-def wide(b: Builder, x: Value) -> Value:
+def wide(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the logarithm of a positive finite number that came from f32, in f64, to more than f32's precision."""
     parts = split(b, x, subnormal=False)
     f = parts.m - 1.0
@@ -125,19 +125,19 @@ def wide(b: Builder, x: Value) -> Value:
 _CLASSES = {"quiet": "quiet", "signaling": "quiet", "zero": "-inf", "-inf": "nan", "inf": "inf", "negative": "nan"}
 
 
-def _special(b: Builder, usual: Value, x: Value, pole: float) -> Value:
+def _special(b: MathBuilder, usual: MathValue, x: MathValue, pole: float) -> MathValue:
     """Return `usual` where pole < x < inf; -inf at the pole, NaN below, inf and NaN for themselves."""
     outside = b.select(x < pole, float("nan"), b.select(x.eq(pole), float("-inf"), x))
     return b.select((x > pole) & (x < float("inf")), usual, outside)
 
 
-def _subnormal(b: Builder, x: Value) -> Value:
+def _subnormal(b: MathBuilder, x: MathValue) -> MathValue:
     """Return whether x is a positive number below the normal ones."""
     least = 1 << b.format(x).mantissa
     return b.negation(b.unsigned_ge(b.bits(x) - 1, least - 1))
 
 
-def special(b: Builder, x: Value) -> Value:
+def special(b: MathBuilder, x: MathValue) -> MathValue:
     """Return whether x is anything but a positive, finite, normal number."""
     form = b.format(x)
     least = 1 << form.mantissa
@@ -145,10 +145,12 @@ def special(b: Builder, x: Value) -> Value:
     return b.unsigned_ge(b.bits(x) - least, span)
 
 
-def _logarithm(b: Builder, x: Value, name: str, total: Callable[[Builder, Value, Value], Value]) -> Value:
+def _logarithm(
+    b: MathBuilder, x: MathValue, name: str, total: Callable[[MathBuilder, MathValue, MathValue], MathValue]
+) -> MathValue:
     """Return `total` of k and f: in f32 with AVX-512 of all numbers alike, else of normal ones directly."""
 
-    def of_any(b: Builder, x: Value) -> Value:
+    def of_any(b: MathBuilder, x: MathValue) -> MathValue:
         parts = split(b, x)
         return _special(b, total(b, parts.k, parts.m - 1.0), x, 0.0)
 
@@ -167,22 +169,22 @@ def _logarithm(b: Builder, x: Value, name: str, total: Callable[[Builder, Value,
     return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined(f"{name}.rare", of_any, x), usual)])[0]
 
 
-def log(b: Builder, x: Value) -> Value:
+def log(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the natural logarithm of x."""
     return _logarithm(b, x, "log", natural)
 
 
-def log2(b: Builder, x: Value) -> Value:
+def log2(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the logarithm of x to the base 2, exact of powers of 2."""
     return _logarithm(b, x, "log2", _binary)
 
 
-def log10(b: Builder, x: Value) -> Value:
+def log10(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the logarithm of x to the base 10."""
     return _logarithm(b, x, "log10", _decimal)
 
 
-def log1p(b: Builder, x: Value) -> Value:
+def log1p(b: MathBuilder, x: MathValue) -> MathValue:
     """Return log(1 + x): the logarithm of u = 1 + x as rounded, whose f gets the rounding error of u back."""
     u = x + 1.0
     usual = b.copysign(of_pair(b, u, x - (u - 1.0)), x)

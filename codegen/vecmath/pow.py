@@ -9,13 +9,13 @@ from __future__ import annotations
 from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import F32, Builder, Value
+from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, less_product, two_product
 from polyker.codegen.vecmath.core.registers import reciprocal_root
 from polyker.codegen.vecmath.pow_lookup import power as from_tables
 
 
-def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Value]:
+def log_pair(b: MathBuilder, x: MathValue, *, subnormal: bool = True) -> tuple[MathValue, MathValue]:
     """Return the logarithm of a positive finite number as a pair: k ln 2 + 2 (s + s^3 / 3 + s^5 P(s^2)), s = f / (2 + f)."""
     parts = logarithm.split(b, x, subnormal=subnormal)
     f = parts.m - 1.0
@@ -35,7 +35,7 @@ def log_pair(b: Builder, x: Value, *, subnormal: bool = True) -> tuple[Value, Va
     return high, low + b.fma(parts.k, ln2[1], h_low)
 
 
-def _and_product(b: Builder, x: Value, v: Value) -> tuple[Value, Value]:
+def _and_product(b: MathBuilder, x: MathValue, v: MathValue) -> tuple[MathValue, MathValue]:
     """Return x + x v and its error; |v| < 1/2."""
     if b.features.fma:
         total = b.fma(x, v, x)
@@ -45,7 +45,9 @@ def _and_product(b: Builder, x: Value, v: Value) -> tuple[Value, Value]:
     return total, rest + error
 
 
-def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value, Value]:
+def _cube_f64(
+    b: MathBuilder, s: MathValue, double: MathValue, rest: MathValue
+) -> tuple[MathValue, MathValue, MathValue]:
     """Return v = s^2 / 3 + s^4 P(s^2) as a pair, s being s + rest, and the slope of 2 (s + s v) where v is left as it is."""
     z, z_low = two_product(b, s, s)
     z_low = b.fma(double, rest, z_low)
@@ -56,19 +58,21 @@ def _cube_f64(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, 
     return v, b.fma(z_low, w, b.fma(z, w_low + tables.THIRD_F64[1], v_low)), b.fma(v, 2.0, 2.0)
 
 
-def _cube_f32(b: Builder, s: Value, double: Value, rest: Value) -> tuple[Value, Value, Value]:
+def _cube_f32(
+    b: MathBuilder, s: MathValue, double: MathValue, rest: MathValue
+) -> tuple[MathValue, MathValue, MathValue]:
     """Return the same in f32, the slope with v's; as v is below 1/50, the rounding errors of s^2 and P do no harm."""
     z = s * s
     v, v_low = two_product(b, z, b.horner(z, (tables.THIRD_F32[0], *tables.POW_F32)))
     return v, v_low, b.fma(v, 6.0, 2.0)
 
 
-def _ends(b: Builder, a: Value, x: Value) -> Value:
+def _ends(b: MathBuilder, a: MathValue, x: MathValue) -> MathValue:
     """Return `x`, the logarithm of a >= 0, with the right values at 0, inf and NaN."""
     return b.select(a.eq(0.0), float("-inf"), b.select(a < float("inf"), x, a))
 
 
-def _magnitude_f64(b: Builder, a: Value, y: Value) -> Value:
+def _magnitude_f64(b: MathBuilder, a: MathValue, y: MathValue) -> MathValue:
     """Return a^y, a >= 0."""
     high, low = log_pair(b, a)
     high = _ends(b, a, high)
@@ -78,7 +82,7 @@ def _magnitude_f64(b: Builder, a: Value, y: Value) -> Value:
     return exponential.exp(b, product, b.select(b.abs(product) < 1000.0, error, 0.0))
 
 
-def _magnitude_f32(b: Builder, a: Value, y: Value) -> Value:
+def _magnitude_f32(b: MathBuilder, a: MathValue, y: MathValue) -> MathValue:
     """Return a^y, a >= 0, in f64, whose range holds every result before it is rounded."""
     wide, power = b.convert("fpext", a, "double"), b.convert("fpext", y, "double")
     parts = logarithm.split(b, wide, subnormal=False)
@@ -91,7 +95,7 @@ def _magnitude_f32(b: Builder, a: Value, y: Value) -> Value:
     return b.convert("fptrunc", grown * exponential.power_of_two(b, reduced.shifted), "float")
 
 
-def _general(b: Builder, x: Value, y: Value) -> Value:
+def _general(b: MathBuilder, x: MathValue, y: MathValue) -> MathValue:
     """Return x^y for all x and y."""
     a = b.abs(x)
     infinite = float("inf")
@@ -106,7 +110,7 @@ def _general(b: Builder, x: Value, y: Value) -> Value:
     return b.select(one, 1.0, value)
 
 
-def _usual(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def _usual(b: MathBuilder, x: MathValue, y: MathValue) -> tuple[MathValue, MathValue]:
     """Return (x^y, y log x) of x positive, finite and normal, and a result that neither overflows nor is subnormal."""
     high, low = log_pair(b, x, subnormal=False)
     product, error = two_product(b, y, high)
@@ -115,7 +119,7 @@ def _usual(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     return b.fma(reduced.grown, power, power), product
 
 
-def power(b: Builder, x: Value, y: Value) -> Value:
+def power(b: MathBuilder, x: MathValue, y: MathValue) -> MathValue:
     """Return x^y: directly where x is positive, finite and normal and the result safely so; `_general` elsewhere."""
     form = b.format(x)
     usual, product = (from_tables if form.name == "f32" and b.features.avx512 else _usual)(b, x, y)
@@ -125,7 +129,7 @@ def power(b: Builder, x: Value, y: Value) -> Value:
     return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("pow.rare", _general, x, y), usual)])[0]
 
 
-def whole_power(b: Builder, x: Value, exponent: int) -> Value:
+def whole_power(b: MathBuilder, x: MathValue, exponent: int) -> MathValue:
     """Return x^n of a whole number n other than 0, by squaring pairs (high, low): within an ulp, or 2 next to the least numbers.
 
     Source: Graillat, "Accurate Floating-Point Product and Exponentiation", 2009.
@@ -147,7 +151,9 @@ def whole_power(b: Builder, x: Value, exponent: int) -> Value:
     return b.select(b.abs(total) > 0.0, total, high)
 
 
-def _product(b: Builder, x: Value, x_low: Value | None, y: Value, y_low: Value | None) -> tuple[Value, Value]:
+def _product(
+    b: MathBuilder, x: MathValue, x_low: MathValue | None, y: MathValue, y_low: MathValue | None
+) -> tuple[MathValue, MathValue]:
     """Return the product of two pairs; None is a low part of 0."""
     product, error = two_product(b, x, y)
     if x_low is not None and x_low is y_low:
@@ -157,7 +163,7 @@ def _product(b: Builder, x: Value, x_low: Value | None, y: Value, y_low: Value |
     return product, error if y_low is None else b.fma(x, y_low, error)
 
 
-def rsqrt(b: Builder, x: Value) -> Value:
+def rsqrt(b: MathBuilder, x: MathValue) -> MathValue:
     """Return 1 / sqrt(x): with an estimate e of 14 bits, where AVX-512 has one, e (1 - d)^(-1/2) of d = 1 - x e^2."""
     if not b.features.avx512:
         return 1.0 / b.sqrt(x)

@@ -8,7 +8,7 @@ of m has 1 within, where c = 1 and nothing cancels), and c near the reciprocal o
 from __future__ import annotations
 
 from polyker.codegen.vecmath.core import pieces, tables
-from polyker.codegen.vecmath.core.build import F32, Builder, Value
+from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
 from polyker.codegen.vecmath.core.piecewise import ROOTS
 from polyker.codegen.vecmath.core.registers import lookup, scaled
@@ -19,7 +19,7 @@ _LEAST = 0x3F400000 + (1 << (_WIDTH - 1))  # the bits of the least m: 3/4 and ha
 _HALF, *_TAIL = tables.POW_LOG1P
 
 
-def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
+def log_pair(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     """Return the logarithm of a positive, finite, normal number as a pair (high, low)."""
     bits = b.bits(x)
     moved = bits - _LEAST
@@ -40,7 +40,7 @@ def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
     return fast_two_sum(b, high, b.fma(r * _HALF, r, tail))
 
 
-def power(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def power(b: MathBuilder, x: MathValue, y: MathValue) -> tuple[MathValue, MathValue]:
     """Return (x^y, y log x as rounded) of x positive, finite and normal, and a result that neither overflows nor is subnormal."""
     high, low = log_pair(b, x)
     product, error = two_product(b, y, high)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from polyker.codegen.vecmath import huge
 from polyker.codegen.vecmath.core import tables
-from polyker.codegen.vecmath.core.build import Builder, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 
 _TWO_OVER_PI = 0.6366197723675814
@@ -19,7 +19,7 @@ _HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
 
 
 @dataclass(frozen=True, slots=True)
-class _Constants:
+class _TrigConstants:
     """For one format: adding `shift` rounds to an integer; below `limit` the parts of pi / 2 are enough, below `far` those of a
     fused multiply-add, whose products need not be exact."""
 
@@ -35,18 +35,18 @@ class _Constants:
 
 
 _CONSTANTS = {
-    "f32": _Constants(
+    "f32": _TrigConstants(
         1.5 * 2.0**23, 2.0**13, 2.0**16, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
         tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32, tables.TAN_F32,
     ),
-    "f64": _Constants(
+    "f64": _TrigConstants(
         1.5 * 2.0**52, 2.0**24, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
         tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64, tables.TAN_F64,
     ),
 }  # fmt: skip
 
 
-def _remainder(b: Builder, x: Value, m: Value, unit: float) -> tuple[Value, Value]:
+def _remainder(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> tuple[MathValue, MathValue]:
     """Return (r, m * the third part of pi / 2 and what r lost): x - m * unit * pi / 2 is their sum.
 
     With a fused multiply-add the first step is exact, as x - m P1 is a multiple of the last place of P1 and below 2. Without
@@ -62,7 +62,7 @@ def _remainder(b: Builder, x: Value, m: Value, unit: float) -> tuple[Value, Valu
         return r, b.fma(m, -third, b.fma(m, -second, off) + lost)
     *exact, last = (unit * p for p in c.short)
     r = x - m * exact[0]
-    kept: Value | None = None
+    kept: MathValue | None = None
     for part in exact[1:]:
         off = m * part
         less = r - off
@@ -71,7 +71,7 @@ def _remainder(b: Builder, x: Value, m: Value, unit: float) -> tuple[Value, Valu
     return r, kept - m * last  # type: ignore[operator]
 
 
-def _single(b: Builder, x: Value, m: Value, unit: float) -> Value:
+def _single(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> MathValue:
     """Return x - m * unit * pi / 2 in one number."""
     if not b.features.fma:
         r, low = _remainder(b, x, m, unit)
@@ -82,29 +82,29 @@ def _single(b: Builder, x: Value, m: Value, unit: float) -> Value:
     return r
 
 
-def _huge(b: Builder, x: Value) -> list[Value]:
+def _huge(b: MathBuilder, x: MathValue) -> list[MathValue]:
     """Return (r high, r low, quadrant) of |x|, r in f64, the quadrant as i64."""
     wide = x if x.element == "double" else b.convert("fpext", x, "double")
     return b.call(huge.reduction(b.lanes, b.features), ("double", "double", "i64"), wide)
 
 
-def _narrow(b: Builder, like: Value, r: Value, whole: Value) -> tuple[Value, Value]:
+def _narrow(b: MathBuilder, like: MathValue, r: MathValue, whole: MathValue) -> tuple[MathValue, MathValue]:
     """Convert a number in f64 and an i64 to the format of `like`."""
     if like.element == "double":
         return r, whole
     return b.convert("fptrunc", r, "float"), b.convert("trunc", whole, "i32")
 
 
-def _limit(b: Builder, a: Value) -> float:
+def _limit(b: MathBuilder, a: MathValue) -> float:
     """Return the largest |x| = a that is not huge."""
     c = _CONSTANTS[b.format(a).name]
     return c.far if b.features.fma else c.limit
 
 
-def _half_turn(b: Builder, a: Value, r: Value, parity: Value, quarter: int) -> list[Value]:
+def _half_turn(b: MathBuilder, a: MathValue, r: MathValue, parity: MathValue, quarter: int) -> list[MathValue]:
     """Return r and parity, computed anew where |x| = a is huge: sin(x + quarter pi / 2) = (-1)^parity sin(r)."""
 
-    def repair() -> list[Value]:
+    def repair() -> list[MathValue]:
         high, low, quadrant = _huge(b, a)
         turned = quadrant + quarter if quarter else quadrant
         odd = turned & 1
@@ -120,27 +120,27 @@ def _half_turn(b: Builder, a: Value, r: Value, parity: Value, quarter: int) -> l
     return b.rare(big, [r, parity], repair)
 
 
-def _sign_bit(b: Builder, whole: Value) -> Value:
+def _sign_bit(b: MathBuilder, whole: MathValue) -> MathValue:
     """Move the lowest bit to the place of the sign."""
     return whole << (int(whole.element[1:]) - 1)
 
 
-def _with_sign(b: Builder, x: Value, bit: Value) -> Value:
+def _with_sign(b: MathBuilder, x: MathValue, bit: MathValue) -> MathValue:
     return b.from_bits(b.bits(x) ^ bit)
 
 
-def _sign_of(b: Builder, x: Value) -> Value:
+def _sign_of(b: MathBuilder, x: MathValue) -> MathValue:
     return b.bits(x) & (1 << (b.format(x).bits - 1))
 
 
-def _odd(b: Builder, r: Value) -> Value:
+def _odd(b: MathBuilder, r: MathValue) -> MathValue:
     """Return sin(r) for |r| <= pi / 2 or a little more; rounding may take the polynomial past 1, never the result."""
     z = r * r
     value = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(r).name].sin), r)
     return b.at_most(b.at_least(value, -1.0), 1.0)
 
 
-def sin(b: Builder, x: Value) -> Value:
+def sin(b: MathBuilder, x: MathValue) -> MathValue:
     """Return sin(x), x in radians."""
     c = _CONSTANTS[b.format(x).name]
     a = b.abs(x)
@@ -150,7 +150,7 @@ def sin(b: Builder, x: Value) -> Value:
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity) ^ _sign_of(b, x))
 
 
-def cos(b: Builder, x: Value) -> Value:
+def cos(b: MathBuilder, x: MathValue) -> MathValue:
     """Return cos(x), x in radians: with x = (2 n + 1) pi / 2 - r it is (-1)^n sin(r)."""
     c = _CONSTANTS[b.format(x).name]
     a = b.abs(x)
@@ -160,13 +160,13 @@ def cos(b: Builder, x: Value) -> Value:
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity))
 
 
-def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value]:
+def _quarter(b: MathBuilder, a: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (r, what r lost, quadrant) of a >= 0: r is its distance from the nearest multiple of pi / 2."""
     c = _CONSTANTS[b.format(a).name]
     shifted = b.fma(a, _TWO_OVER_PI, c.shift)
     high, low = _remainder(b, a, shifted - c.shift, 1.0)
 
-    def repair() -> list[Value]:
+    def repair() -> list[MathValue]:
         r, rest, quadrant = _huge(b, a)
         fresh, whole = _narrow(b, high, r, quadrant)
         # What the number lost on its way to f32 belongs to the low part.
@@ -179,7 +179,7 @@ def _quarter(b: Builder, a: Value) -> tuple[Value, Value, Value]:
     return r, rest, quadrant
 
 
-def tan(b: Builder, x: Value) -> Value:
+def tan(b: MathBuilder, x: MathValue) -> MathValue:
     """Return tan(x), x in radians: tan r, or -1 / tan r in odd quadrants."""
     r, rest, quadrant = _quarter(b, b.abs(x))
     z = r * r
@@ -190,7 +190,7 @@ def tan(b: Builder, x: Value) -> Value:
     return _with_sign(b, value, _sign_bit(b, quadrant) ^ _sign_of(b, x))
 
 
-def sincos(b: Builder, x: Value) -> tuple[Value, Value]:
+def sincos(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     """Return (sin(x), cos(x)), x in radians."""
     c = _CONSTANTS[b.format(x).name]
     r, rest, quadrant = _quarter(b, b.abs(x))

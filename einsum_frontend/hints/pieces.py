@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 _CLOSING = {"(": ")", "[": "]"}
-_NAMES = 4096  # that are tried
+_MAX_TRIED_NAMES = 4096  # that are tried
 NAME = r"[A-Za-z_]\w*"
 ACCESS = rf"{NAME}\[[^\[\]]*\]"
 ATOM = re.compile(r"[\w.]+(?:\[[^\[\]]*\]|\([^()]*\))?")
@@ -60,5 +60,5 @@ def rewritten(text: str, pattern: str, made: Callable[[re.Match[str], str], str 
 
 def fresh(text: str, letters: Sequence[str]) -> str:
     """Return a name that a text does not use."""
-    names: tuple[str, ...] = (*letters, *(f"{letters[0]}{k}" for k in range(_NAMES)))
+    names: tuple[str, ...] = (*letters, *(f"{letters[0]}{k}" for k in range(_MAX_TRIED_NAMES)))
     return next(n for n in names if re.search(rf"\b{n}\b", text) is None)

@@ -14,14 +14,14 @@ from polyker.einsum_frontend.hints.pieces import ACCESS, ATOM, NAME, closed, fre
 from polyker.einsum_frontend.hints.spellings import SPELLINGS
 from polyker.errors.base import PolykerError
 
-LONGEST, LINES = 4096, 256  # characters and line ends of a text that is tried again
-SHOWN = 180  # of a hint
+MAX_RETRIED_CHARACTERS, MAX_RETRIED_LINES = 4096, 256  # characters and line ends of a text that is tried again
+MAX_HINT_CHARACTERS = 180  # of a hint
 Rule = Callable[[str], str]
 
 
 def repaired(text: str, accepted: Callable[[str], object]) -> str | None:
     """Return a hint that writes statements of a text so that it is accepted; `accepted` raises PolykerError where it is not."""
-    if not isinstance(text, str) or len(text) > LONGEST or text.count("\n") > LINES:
+    if not isinstance(text, str) or len(text) > MAX_RETRIED_CHARACTERS or text.count("\n") > MAX_RETRIED_LINES:
         return None
     for candidate in _candidates(text):
         try:
@@ -32,7 +32,7 @@ def repaired(text: str, accepted: Callable[[str], object]) -> str | None:
         changed = [s for s in after if s not in before]
         # A declaration belongs to its block, which stands on lines of its own.
         shown = candidate.strip() if any("->" in s for s in changed) else "; ".join(changed)
-        return f"write `{shown}`" if changed and len(shown) <= SHOWN else None
+        return f"write `{shown}`" if changed and len(shown) <= MAX_HINT_CHARACTERS else None
     return None
 
 

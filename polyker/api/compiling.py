@@ -17,29 +17,29 @@ from polyker.errors.base import CompileTimeout, PolykerError, failure
 from polyker.errors.calls import BAD_TYPE, INTERNAL, NO_TARGET, TIMEOUT
 from polyker.errors.given import printed
 from polyker.ir.dtypes import DType, TensorType, parse_type
-from polyker.ir.expr import Literal, Size
+from polyker.ir.expr import Literal, SizeExpr
 from polyker.ir.layout import Layout
 from polyker.ir.program import Program
-from polyker.ir.typed import EXACT, TypedProgram
+from polyker.ir.typed import MAX_EXACT_SIZE, TypedProgram
 from polyker.machine.model import Target
 from polyker.options import Options, checked_flag, environment_target, environment_timeout
 from polyker.process.jobs import load, once, run_exclusively, uninterrupted
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Operand, operand
-from polyker.runtime.cache import Cache
+from polyker.runtime.cache import KernelCache
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.kinds import Array
 from polyker.runtime.size_class import Likely, least
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 if TYPE_CHECKING:  # islpy comes with it
     from polyker.poly.binding.ranges_text import RangeText
 
 T = TypeVar("T")
-Given: TypeAlias = (
-    "tuple[str, TypedProgram, Schedule]"  # a schedule: a text that tells it from others, its program, its tree
+GivenSchedule: TypeAlias = (
+    "tuple[str, TypedProgram, ScheduleTree]"  # a schedule: a text that tells it from others, its program, its tree
 )
-kernels: Cache[Compiled] = Cache()
+kernels: KernelCache[Compiled] = KernelCache()
 _COMPILER = (
     "polyker.pipeline.compile", "polyker.poly.binding.bind", "polyker.poly.checks", "polyker.codegen.llvm.jit.build",
     "polyker.codegen.llvm.jit.detect", "polyker.runtime.entry.tables", "polyker.runtime.foreign", "polyker.runtime.cuda.arrays",
@@ -69,7 +69,7 @@ def clear_cache(*, disk: bool = False) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class CompileKey:
     """What an operator is compiled for: types, the sizes known, all sizes (symbols by their names), options, target."""
 
     types: tuple[TensorType, ...]
@@ -91,7 +91,7 @@ def compiled(
     sizes: Mapping[str, int | str],
     options: Options,
     target: str | None,
-    given: Given | None = None,
+    given: GivenSchedule | None = None,
 ) -> Compiled:
     """Return the program bound to types (one an input) and sizes, from the cache if it is there.
 
@@ -193,7 +193,7 @@ def _of_class(
 
     labels = dict(typed.sizes)
     values = {labels[name]: value for name, value in likely}
-    known = {label: value for label, value in values.items() if value <= EXACT}
+    known = {label: value for label, value in values.items() if value <= MAX_EXACT_SIZE}
     if known:
         fixed = {
             name: replace(t, shape=tuple(known.get(n, n) if isinstance(n, str) else n for n in t.shape))
@@ -207,7 +207,7 @@ def _of_class(
         except PolykerError:
             pass  # where some sizes are symbols others had to be, too
     kept = [(name, values[label]) for name, label in typed.sizes if label in values]
-    bounds = [f"{least(value)} <= {name}" for name, value in kept if value > EXACT]
+    bounds = [f"{least(value)} <= {name}" for name, value in kept if value > MAX_EXACT_SIZE]
     likely = tuple((name, max(1, value)) for name, value in kept)
     return replace(typed, context=narrowed(typed.context, bounds), likely=likely)
 
@@ -218,7 +218,7 @@ def _artifact(
     layouts: tuple[Layout, ...],
     target: Target,
     options: Options,
-    given: tuple[TypedProgram, Schedule] | None,
+    given: tuple[TypedProgram, ScheduleTree] | None,
 ) -> Artifact:
     from polyker.pipeline.compile import compile_typed
 
@@ -226,7 +226,9 @@ def _artifact(
     return guarded(program, "compile", limited, lambda: compile_typed(typed, layouts, target, limited, given))
 
 
-def start_to_edit(program: Program, bound: Bound, *, auto: bool) -> tuple[TypedProgram, TypedProgram, Schedule]:
+def start_to_edit(
+    program: Program, bound: CompileKey, *, auto: bool
+) -> tuple[TypedProgram, TypedProgram, ScheduleTree]:
     """Return the program bound to types and sizes, and what a user's schedule of it starts from; raises as `compiled`."""
     load_compiler()
     from polyker.pipeline.compile import start_to_edit as start
@@ -331,9 +333,9 @@ def declared_type(program: Program, name: str, sizes: Mapping[str, object], *, s
         match extent:
             case Literal(value=int(value)):
                 shape.append(value)
-            case Size(name=size) if isinstance(sizes.get(size), int):
+            case SizeExpr(name=size) if isinstance(sizes.get(size), int):
                 shape.append(cast(int, sizes[size]))
-            case Size(name=size) if symbols:
+            case SizeExpr(name=size) if symbols:
                 shape.append(size)
             case _:
                 return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polyker.api.compiling import inferred_ranges
 from polyker.errors.base import PolykerError, escape
 from polyker.ir.dtypes import TensorType, f32
-from polyker.ir.expr import Dots, Expr, Index, Range, Read, Reduce, Size, walk
+from polyker.ir.expr import Dots, Expr, IndexExpr, Range, Read, Reduce, SizeExpr, walk
 from polyker.ir.program import Loop, Node, Program
 from polyker.options import options
 
@@ -96,7 +96,7 @@ def _assumed(program: Program, name: str) -> TensorType:
     shape = declared.shape if declared is not None else None
     dims = _dimensions(_subscripts(program, name)) if shape is None else list(range(len(shape)))
     extents = [None] * len(dims) if shape is None else shape
-    named = (e.name if isinstance(e, Size) else f"{name}.shape[{d}]" for d, e in zip(dims, extents, strict=True))
+    named = (e.name if isinstance(e, SizeExpr) else f"{name}.shape[{d}]" for d, e in zip(dims, extents, strict=True))
     return TensorType(dtype, tuple(named))
 
 
@@ -124,7 +124,7 @@ def _by_text(reads: Iterable[Expr], given: Collection[str]) -> Iterator[str]:
             continue
         plain = [s for s in e.subscripts if not isinstance(s, Dots)]
         for d, subscript in zip(_dimensions(e.subscripts), plain, strict=True):
-            if isinstance(subscript, Index) and subscript.name not in given:
+            if isinstance(subscript, IndexExpr) and subscript.name not in given:
                 dimensions.setdefault(subscript.name, {})[e.tensor, d] = None
     for index, found in dimensions.items():
         yield _over(index, found)
@@ -134,6 +134,6 @@ def _given(r: Range) -> str:
     from polyker.ir.printing import print_expr
 
     def bound(e: Expr | None) -> str:
-        return "?" if e is None else escape(e.name if isinstance(e, Size) else print_expr(e))
+        return "?" if e is None else escape(e.name if isinstance(e, SizeExpr) else print_expr(e))
 
     return f"{escape(r.index)} in {bound(r.lo)}:{bound(r.hi)}"

@@ -19,7 +19,7 @@ from polyker.api.operator import Operator
 from polyker.einsum_frontend.einsum_string import (
     MAX_OPERANDS,
     SYMBOLS,
-    Contraction,
+    EinsumContraction,
     Subscripts,
     fit,
     from_lists,
@@ -93,7 +93,7 @@ def call(operands: tuple[Any, ...], out: Any, optimize: Any, kwargs: Mapping[str
     target = None if out is None else _target(out)
     contraction = fit(subscripts, [v.shape for v in views], on_path=on_path)
     path = _path(contraction, views, optimize)
-    last: tuple[Contraction, Sequence[Array]] = contraction, views
+    last: tuple[EinsumContraction, Sequence[Array]] = contraction, views
     recipe = None
     if path is None:
         result, recipe = contract(contraction, views, target, rules, reassociating=on_path and len(views) == 2)
@@ -218,7 +218,7 @@ def _target(out: Any) -> Array:
     return found
 
 
-def _stays_array(contraction: Contraction, views: Sequence[Array]) -> bool:
+def _stays_array(contraction: EinsumContraction, views: Sequence[Array]) -> bool:
     """Whether numpy returns an array without dimensions, no scalar, from the last step of a path."""
     if len(contraction.extents) > len(SYMBOLS):
         return False
@@ -233,7 +233,12 @@ def _numpy_keeps_array(text: str, shapes: tuple[tuple[int, ...], ...]) -> bool:
 
 
 def contract(
-    contraction: Contraction, views: Sequence[Array], target: Array | None, rules: Rules, *, reassociating: bool = False
+    contraction: EinsumContraction,
+    views: Sequence[Array],
+    target: Array | None,
+    rules: Rules,
+    *,
+    reassociating: bool = False,
 ) -> tuple[Array, Recipe | None]:
     """Evaluate one contraction, into `target` if given. `reassociating`: any cast to its type will do, as on numpy's paths.
 
@@ -259,7 +264,7 @@ def contract(
     if is_wide(contraction):
         return _contract_wide(contraction, arrays, target, replace(rules, dtype=dtype), axes), None
     ordered = contraction.output if axes is None else tuple(contraction.output[a] for a in axes)
-    laid = Contraction(contraction.terms, ordered, contraction.extents)
+    laid = EinsumContraction(contraction.terms, ordered, contraction.extents)
     made = _operator(laid.terms, ordered, _pattern(arrays, laid), casts, element.kind == "b")
     back = None if axes is None else tuple(int(a) for a in np.argsort(axes))
     recipe = Recipe(made, back)
@@ -274,14 +279,18 @@ def contract(
     return result, recipe
 
 
-def _is_rearranged_time(contraction: Contraction, views: Sequence[Array]) -> bool:
+def _is_rearranged_time(contraction: EinsumContraction, views: Sequence[Array]) -> bool:
     """Whether a result has all elements of one operand of dates or times, which numpy only gives another shape, too."""
     labels = {label for term in contraction.terms for label in term}
     return len(views) == 1 and views[0].dtype.kind in "mM" and labels == set(contraction.output)
 
 
 def _contract_wide(
-    contraction: Contraction, arrays: Sequence[Array], target: Array | None, rules: Rules, axes: tuple[int, ...] | None
+    contraction: EinsumContraction,
+    arrays: Sequence[Array],
+    target: Array | None,
+    rules: Rules,
+    axes: tuple[int, ...] | None,
 ) -> Array:
     """Evaluate a contraction of more labels than a statement may have indices: pair by pair, and each with fewer labels."""
     rules = replace(rules, order="C")
@@ -298,7 +307,7 @@ def _contract_wide(
     return np.ascontiguousarray(result.transpose(axes)).transpose(np.argsort(axes))
 
 
-def _pattern(arrays: Sequence[Array], contraction: Contraction) -> tuple[tuple[bool, ...], ...]:
+def _pattern(arrays: Sequence[Array], contraction: EinsumContraction) -> tuple[tuple[bool, ...], ...]:
     """Return which dimensions of each operand have their label's extent: the others are of extent 1, and are broadcast."""
     return tuple(
         tuple(extent == e for extent, e in zip(a.shape, contraction.shape(t), strict=True))
@@ -359,7 +368,7 @@ def _check_cast(source: np.dtype[Any], dtype: np.dtype[Any], casting: Any, what:
 
 
 def _check_step_cast(
-    contraction: Contraction, views: Sequence[Array], target: Array, dtype: np.dtype[Any], rules: Rules
+    contraction: EinsumContraction, views: Sequence[Array], target: Array, dtype: np.dtype[Any], rules: Rules
 ) -> None:
     """Raise DTypeError where numpy does not cast the result of a step of two operands to `out`: some of its ways do."""
     casting: Any = rules.casting if rules.casting_is_given else "same_kind"
@@ -391,10 +400,10 @@ def _operator(
     labels = dict.fromkeys(label for term in terms for label in term)
     extents = dict.fromkeys(labels, 2)
     shapes = [tuple(2 if whole else 1 for whole in row) for row in pattern]
-    return Operator(program(Contraction(terms, output, tuple(extents.items())), shapes, casts, boolean))
+    return Operator(program(EinsumContraction(terms, output, tuple(extents.items())), shapes, casts, boolean))
 
 
-def _path(contraction: Contraction, views: Sequence[Array], optimize: Any) -> list[tuple[int, ...]] | None:
+def _path(contraction: EinsumContraction, views: Sequence[Array], optimize: Any) -> list[tuple[int, ...]] | None:
     """Return numpy's path for three operands or more, or as given, else None; raises what numpy raises on a bad one."""
     if optimize is False or optimize is None:
         return None
@@ -432,8 +441,12 @@ def _asked_path(optimize: Any) -> bool | str | tuple[str, float] | list[Any]:
 
 
 def _along(
-    path: Sequence[tuple[int, ...]], contraction: Contraction, views: list[Array], target: Array | None, rules: Rules
-) -> tuple[Array, tuple[Contraction, Sequence[Array]]]:
+    path: Sequence[tuple[int, ...]],
+    contraction: EinsumContraction,
+    views: list[Array],
+    target: Array | None,
+    rules: Rules,
+) -> tuple[Array, tuple[EinsumContraction, Sequence[Array]]]:
     """Contract pair by pair along a path, of each what later ones or the output need; return the last step, too."""
     rest = list(zip(contraction.terms, views, strict=True))
     result, made, arrays = views[0], contraction, views

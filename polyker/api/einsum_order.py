@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from polyker.einsum_frontend.einsum_string import Contraction, Term
-from polyker.einsum_frontend.names import INDICES
+from polyker.einsum_frontend.einsum_string import EinsumContraction, Term
+from polyker.einsum_frontend.names import MAX_INDICES
 from polyker.runtime.kinds import Array
 
 
-def is_wide(contraction: Contraction) -> bool:
+def is_wide(contraction: EinsumContraction) -> bool:
     """Whether a contraction has more labels than a statement may have indices."""
-    return len(contraction.extents) > INDICES
+    return len(contraction.extents) > MAX_INDICES
 
 
 def diagonal(term: Term, array: Array) -> tuple[Term, Array]:
@@ -25,7 +25,7 @@ def diagonal(term: Term, array: Array) -> tuple[Term, Array]:
 
 
 def axes_of(
-    contraction: Contraction, arrays: Sequence[Array], target: Array | None, order: str, *, reassociating: bool
+    contraction: EinsumContraction, arrays: Sequence[Array], target: Array | None, order: str, *, reassociating: bool
 ) -> tuple[int, ...] | None:
     """Return the output's axes from the slowest to the fastest in memory, or None if that is their order already."""
     ndim = len(contraction.output)
@@ -45,20 +45,20 @@ def axes_of(
     return None if axes == list(range(ndim)) else tuple(axes)
 
 
-def _diagonals(contraction: Contraction, arrays: Sequence[Array]) -> Iterator[tuple[Term, Array]]:
+def _diagonals(contraction: EinsumContraction, arrays: Sequence[Array]) -> Iterator[tuple[Term, Array]]:
     """Yield for each operand its labels, each once, and a view with a dimension for each of them."""
     for array, term in zip(arrays, contraction.terms, strict=True):
         yield diagonal(term, array)
 
 
-def _are_column_major(contraction: Contraction, arrays: Sequence[Array], *, whole: bool) -> bool:
+def _are_column_major(contraction: EinsumContraction, arrays: Sequence[Array], *, whole: bool) -> bool:
     """Whether all operands are column-major, or `whole` or not their diagonals: order A then means F."""
     if whole:
         return all(a.flags.f_contiguous for a in arrays)
     return all(view.flags.f_contiguous for _, view in _diagonals(contraction, arrays))
 
 
-def _kept(contraction: Contraction, arrays: Sequence[Array]) -> list[int]:
+def _kept(contraction: EinsumContraction, arrays: Sequence[Array]) -> list[int]:
     """Return the axes as numpy's iterator orders them to follow the operands' memory, which is what order K means."""
     labels = list(dict.fromkeys((*contraction.output, *(label for label, _ in contraction.extents))))
     if is_wide(contraction):  # numpy would find all of them too many

@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 
 from polyker.api.einsum_order import diagonal
-from polyker.einsum_frontend.einsum_string import Contraction, Term
-from polyker.einsum_frontend.names import INDICES
+from polyker.einsum_frontend.einsum_string import EinsumContraction, Term
+from polyker.einsum_frontend.names import MAX_INDICES
 from polyker.errors.base import failure
 from polyker.errors.calls import EINSUM_LIMIT
 from polyker.process.jobs import load
@@ -22,7 +22,7 @@ from polyker.runtime.kinds import Array
 from polyker.runtime.memory import physical_memory
 
 
-def path_of(contraction: Contraction) -> list[tuple[int, ...]]:
+def path_of(contraction: EinsumContraction) -> list[tuple[int, ...]]:
     """Return an order of contraction: the places of the operands of each step, which are taken out; its result comes last."""
     load("opt_einsum.paths")
     from opt_einsum import paths
@@ -36,7 +36,7 @@ def path_of(contraction: Contraction) -> list[tuple[int, ...]]:
 class Narrowed:
     """A contraction of fewer labels, its operands, and how its result becomes that of the wider one."""
 
-    contraction: Contraction
+    contraction: EinsumContraction
     views: list[Array]
     parts: tuple[int, ...]  # the extents that the result's dimensions are made of
     axes: tuple[int, ...]  # and their order in the wider output
@@ -47,7 +47,7 @@ class Narrowed:
         return np.asarray(result).reshape(self.parts).transpose(self.axes).reshape(self.shape)
 
 
-def narrowed(contraction: Contraction, views: Sequence[Array]) -> Narrowed:
+def narrowed(contraction: EinsumContraction, views: Sequence[Array]) -> Narrowed:
     """Return a contraction of a few operands with fewer labels. Raises ParseError where these are still too many."""
     extents = dict(contraction.extents)
     terms, arrays = [], []
@@ -61,14 +61,14 @@ def narrowed(contraction: Contraction, views: Sequence[Array]) -> Narrowed:
     output = tuple(label for label in contraction.output if extents[label] != 1)
     labels = list(dict.fromkeys(label for term in (*terms, output) for label in term))
     groups: list[Term] = [(label,) for label in labels]
-    if len(groups) > INDICES:
+    if len(groups) > MAX_INDICES:
         groups = _together(labels, [*terms, output])
-    if len(groups) > INDICES:
-        raise failure(EINSUM_LIMIT, what="the number of labels at a time is", count=len(groups), limit=INDICES)
+    if len(groups) > MAX_INDICES:
+        raise failure(EINSUM_LIMIT, what="the number of labels at a time is", count=len(groups), limit=MAX_INDICES)
     merged = [_merged(term, array, groups) for term, array in zip(terms, arrays, strict=True)]
     ordered = sorted((g for g in groups if g[0] in output), key=lambda g: output.index(g[0]))
     parts = [label for g in ordered for label in g]
-    made = Contraction(
+    made = EinsumContraction(
         tuple(_names(term, groups) for term in terms),
         tuple(g[0] for g in ordered),
         tuple((g[0], prod(extents[label] for label in g)) for g in groups),
@@ -100,5 +100,5 @@ def _merged(term: Term, array: Array, groups: Sequence[Term]) -> Array:
     turned = array.transpose([term.index(label) for g in mine for label in g])
     shape = [prod(array.shape[term.index(label)] for label in g) for g in mine]
     if array.size * array.itemsize > physical_memory() // 2 and len(shape) < array.ndim:
-        raise failure(EINSUM_LIMIT, what="the number of labels is", count=array.ndim, limit=INDICES)
+        raise failure(EINSUM_LIMIT, what="the number of labels is", count=array.ndim, limit=MAX_INDICES)
     return turned.reshape(shape)

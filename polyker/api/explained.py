@@ -24,7 +24,7 @@ from polyker.runtime.compiled import Compiled
 LEAST_RUNS, MOST_RUNS = 5, 10_000
 
 
-def explained(subject: Subject, sizes: Mapping[str, int]) -> Explanation:
+def explained(subject: ExplainedKernel, sizes: Mapping[str, int]) -> Explanation:
     """Return the explanation of a compiled program; `sizes`: values of its symbolic sizes by their labels.
 
     Raises ArgumentError for a name that is none of them.
@@ -38,14 +38,14 @@ def explained(subject: Subject, sizes: Mapping[str, int]) -> Explanation:
     return _explained(subject, values)
 
 
-def _explained(subject: Subject, values: Mapping[str, int]) -> Explanation:
+def _explained(subject: ExplainedKernel, values: Mapping[str, int]) -> Explanation:
     artifact, target = subject.compiled.artifact(), target_named(subject.target)
     rates = stored() if subject.target == "cpu" else None
     return run_exclusively(lambda: explain(artifact, target, values, rates, subject.title))
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExplainedKernel:
     """A kernel: the function that calls it, its program, the sizes that it fixes, its target."""
 
     call: Callable[..., Any]
@@ -56,7 +56,7 @@ class Subject:
     title: str
 
 
-def measured(subject: Subject, args: Sequence[Any], named: Mapping[str, Any], seconds: float) -> Explanation:
+def measured(subject: ExplainedKernel, args: Sequence[Any], named: Mapping[str, Any], seconds: float) -> Explanation:
     """Return the explanation of a kernel with the median time of calls on these arrays, repeated for about so many seconds."""
     kernel, owns_out = subject.call, "out" in subject.program.own_names(len(args))
     out = {"out": named["out"]} if named.get("out") is not None and not owns_out else {}

@@ -21,14 +21,14 @@ from polyker.options import UNSET, Options, checked_seconds, split_keywords
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
-from polyker.runtime.calls import Plan
+from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.direct import Direct
 from polyker.runtime.entry.dispatch import Dispatch, finished
 from polyker.runtime.memory import address
 
 if TYPE_CHECKING:  # islpy and llvmlite come with the first two, what a GPU needs with the others
-    from polyker.api.explained import Subject
+    from polyker.api.explained import ExplainedKernel
     from polyker.api.schedule_object import Schedule
     from polyker.codegen.cuda.build import CudaCode, Resources
     from polyker.runtime.cuda.bound import BoundCall
@@ -158,11 +158,11 @@ class Kernel(Direct):
         chosen, values = split_keywords(self.program.own_names(len(args)), named, ["seconds"])
         return measured(self._subject(), args, values, checked_seconds(chosen.get("seconds", 0.5)))
 
-    def _subject(self) -> Subject:
+    def _subject(self) -> ExplainedKernel:
         load("polyker.api.explained")
-        from polyker.api.explained import Subject
+        from polyker.api.explained import ExplainedKernel
 
-        return Subject(self, self.program, self.fixed, self._compiled, self.target, self._title)
+        return ExplainedKernel(self, self.program, self.fixed, self._compiled, self.target, self._title)
 
     @property
     def _title(self) -> str:
@@ -328,7 +328,7 @@ class _Calls:
                 )
         return inputs, given
 
-    def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
+    def _adopt(self, plan: CallPlan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without Python, where this process can do that."""
         from polyker.runtime.entry.tables import Callee, adopted
 

@@ -9,7 +9,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.api.compiling import Bound, Given, argument_type, compiled, declared_type, home_of, interpret
+from polyker.api.compiling import CompileKey, GivenSchedule, argument_type, compiled, declared_type, home_of, interpret
 from polyker.api.describe import describe
 from polyker.api.kernel import STAGES, Kernel
 from polyker.codegen.artifact import Artifact
@@ -34,7 +34,7 @@ from polyker.options import (
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
-from polyker.runtime.calls import Plan
+from polyker.runtime.calls import CallPlan
 from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
@@ -169,7 +169,7 @@ class Operator:
         """Return the keywords that are the program's, not options, in a call with `count` arguments by position."""
         return self.program.own_names(count, self.fixed)
 
-    def _adopt(self, plan: Plan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
+    def _adopt(self, plan: CallPlan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without more of Python, where this process can do that."""
         from polyker.runtime.entry.tables import Callee, adopted
 
@@ -287,7 +287,7 @@ class Operator:
         sizes: Mapping[str, int | str],
         chosen: Options,
         target: str | None,
-        given: Given | None = None,
+        given: GivenSchedule | None = None,
     ) -> Compiled:
         return compiled(self.program, self.identity, types, {**sizes, **self.fixed}, chosen, target, given)
 
@@ -433,7 +433,7 @@ class Operator:
 
     def _bound(
         self, types: Sequence[Any], named: Mapping[str, Any], changes: Mapping[str, Any], target: str | None
-    ) -> Bound:
+    ) -> CompileKey:
         chosen = options.current.changed(**changes)
         given, sizes = self._types(types, named)
         known = {**self.fixed, **sizes}
@@ -441,7 +441,7 @@ class Operator:
             given, known = symbolic_types(self.program, given), self.fixed
         symbols = {name: name for name in free_sizes(self.program)}
         target = target or environment_target() or home_of((*types, *named.values())) or "cpu"
-        return Bound(given, known, {**symbols, **known}, chosen, target)
+        return CompileKey(given, known, {**symbols, **known}, chosen, target)
 
     def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:
         """Return the inputs' types and the sizes given: of arrays or types by position or name, or as the text declares them."""

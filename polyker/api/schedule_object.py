@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from polyker.api.compiling import Bound, Given, guarded, start_to_edit, target_named, with_deadline
+from polyker.api.compiling import CompileKey, GivenSchedule, guarded, start_to_edit, target_named, with_deadline
 from polyker.codegen.artifact import Artifact
 from polyker.edit.find import statement_named
 from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
@@ -17,7 +17,7 @@ from polyker.edit.methods import Steps
 from polyker.edit.prove import stepped
 from polyker.edit.show import nest
 from polyker.edit.state import State, state
-from polyker.edit.step import Step, step_from_json, step_of
+from polyker.edit.step import EditStep, step_from_json, step_of
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, DTypeError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT
 from polyker.errors.given import exact_text, printed
@@ -37,10 +37,10 @@ class Base:
 
     program: Program
     identity: str
-    bound: Bound
+    bound: CompileKey
     auto: bool
 
-    def differs(self, identity: str, bound: Bound) -> tuple[str, object, object] | None:
+    def differs(self, identity: str, bound: CompileKey) -> tuple[str, object, object] | None:
         """Return what this is for and another is not: its name, and both values."""
         mine = self.bound
         if self.identity != identity:
@@ -63,14 +63,14 @@ class Schedule(Steps["Schedule"]):
 
     __slots__ = ("__dict__", "_base", "_state", "_steps")
 
-    def __init__(self, base: Base, state: State, steps: tuple[Step, ...] = ()) -> None:
+    def __init__(self, base: Base, state: State, steps: tuple[EditStep, ...] = ()) -> None:
         object.__setattr__(self, "_base", base)
         object.__setattr__(self, "_state", state)
         object.__setattr__(self, "_steps", steps)
 
     _base: Base
     _state: State
-    _steps: tuple[Step, ...]
+    _steps: tuple[EditStep, ...]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a schedule never changes; its steps return another one")
@@ -97,7 +97,7 @@ class Schedule(Steps["Schedule"]):
         return tuple(self._state.names.statements.values())
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[EditStep, ...]:
         """The steps that led here from the start."""
         return self._steps
 
@@ -126,7 +126,7 @@ class Schedule(Steps["Schedule"]):
     def _step(self, name: str, given: Mapping[str, object], statement: str | None = None) -> Schedule:
         return self._after(step_of(name, statement, given))
 
-    def _after(self, step: Step, *, advise: bool = True) -> Schedule:
+    def _after(self, step: EditStep, *, advise: bool = True) -> Schedule:
         if step.is_for_gpu and target_named(self._base.bound.target).gpu is None:
             raise failure(ONLY_GPU, step=step.name, target=self._base.bound.target)
         state = self._working(lambda: stepped(self._state, step, advise=advise))
@@ -134,7 +134,7 @@ class Schedule(Steps["Schedule"]):
 
     def _working(self, work: Callable[[], T]) -> T:
         def limited() -> T:
-            with isl_job("schedule", STEP_QUOTA):
+            with isl_job("schedule", STEP_ISL_OPERATIONS):
                 return work()
 
         return guarded(self._base.program, "schedule", with_deadline(self._base.bound.options), limited)
@@ -227,7 +227,7 @@ class Schedule(Steps["Schedule"]):
             types, named = bound.types, bound.known
         return types, named, target or bound.target
 
-    def given(self, identity: str, bound: Bound) -> Given:
+    def given(self, identity: str, bound: CompileKey) -> GivenSchedule:
         """Return what `polyker.api.compiling.compiled` takes; raises ScheduleError where this is for something else."""
         other = self._base.differs(identity, bound)
         if other is not None:
@@ -262,11 +262,11 @@ class OfStatement(Steps[Schedule]):
 
 
 # isl operations that one step may take, with its proof and the search for a legal one: some seconds.
-STEP_QUOTA = 60_000_000
+STEP_ISL_OPERATIONS = 60_000_000
 
 
 def _restored(
-    program: Program, identity: str, bound: Bound, auto: bool, steps: Sequence[Mapping[str, object]]
+    program: Program, identity: str, bound: CompileKey, auto: bool, steps: Sequence[Mapping[str, object]]
 ) -> Schedule:
     """Return a schedule that was pickled."""
     found = started(program, identity, bound, auto=auto)
@@ -275,13 +275,13 @@ def _restored(
     return found
 
 
-def started(program: Program, identity: str, bound: Bound, *, auto: bool) -> Schedule:
+def started(program: Program, identity: str, bound: CompileKey, *, auto: bool) -> Schedule:
     """Return the schedule that editing starts from; raises as a compile does."""
     typed, ordered, tree = start_to_edit(program, bound, auto=auto)
     return Schedule(Base(program, identity, bound, auto), state(typed, ordered, tree))
 
 
-def compiled_by(program: Program, identity: str, bound: Bound, artifact: Artifact) -> Schedule | None:
+def compiled_by(program: Program, identity: str, bound: CompileKey, artifact: Artifact) -> Schedule | None:
     """Return the automatic schedule that made an artifact, None where indices were joined: their loops have no names."""
     if artifact.scheduled is None:
         return None

@@ -20,7 +20,7 @@ SAMPLE_SECONDS = 2e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DemoRow:
     """One line of the table: times in seconds, errors relative to the output's largest value, why it failed."""
 
     id: str
@@ -41,15 +41,15 @@ class Row:
         return self.numpy / self.run if self.numpy and self.run else None
 
 
-def run_case(case: Case, seconds: float) -> Row:
+def run_case(case: Case, seconds: float) -> DemoRow:
     """Compile, check and time one case, spending about `seconds` on the timing; failures are reported in the row."""
     row: dict[str, Any] = {"id": case.id, "text": case.text, "shape": case.shape(), "status": case.status}
     try:
-        return Row(**row | _measure(case, seconds))
+        return DemoRow(**row | _measure(case, seconds))
     except PolykerError as error:
-        return Row(**row, failure=str(error))
+        return DemoRow(**row, failure=str(error))
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, NotImplementedError) as error:
-        return Row(**row, failure=f"{type(error).__name__}: {error}")
+        return DemoRow(**row, failure=f"{type(error).__name__}: {error}")
     finally:
         gc.collect()
 
@@ -96,13 +96,13 @@ def _once(call: Callable[[], object], number: int) -> float:
     return (time.perf_counter() - start) / number
 
 
-def run_cases(cases: Sequence[Case], seconds: float) -> Iterator[Row]:
+def run_cases(cases: Sequence[Case], seconds: float) -> Iterator[DemoRow]:
     """Run the cases one after another, shedding each one's arrays and kernels before the next."""
     for case in cases:
         yield run_case(case, seconds)
 
 
-def table(rows: Sequence[Row], width: int) -> Table:
+def table(rows: Sequence[DemoRow], width: int) -> Table:
     """Return the table of the results for a console of `width` characters; a wide one shows the operators' texts."""
     from rich import box
     from rich.markup import escape
@@ -135,7 +135,7 @@ LEGEND = (
 )
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[DemoRow]) -> str:
     """Return in a line how many passed, and the medians."""
     failed = [r for r in rows if r.failure]
     ratios = sorted(r.ratio for r in rows if r.ratio is not None)
@@ -160,6 +160,6 @@ def _error(value: float | None) -> str:
     return "" if value is None else f"{value:.1e}" if value else "0"
 
 
-def as_json(rows: Sequence[Row], machine: dict[str, Any]) -> dict[str, Any]:
+def as_json(rows: Sequence[DemoRow], machine: dict[str, Any]) -> dict[str, Any]:
     """Return the results as plain values: the machine, and one entry a row with its ratio."""
     return {"machine": machine, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}

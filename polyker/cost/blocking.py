@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, isqrt, prod
 
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.operation_cost import arithmetic
-from polyker.cost.plan import Plan, can_pack_block
+from polyker.cost.plan import TilePlan, can_pack_block
 from polyker.cost.prefetch import next_tile
 from polyker.cost.table import COPY, COPY_ALONE, COPY_ROW, COPY_TRANSPOSED
 from polyker.cost.tile_cost import LEAST_TERMS
 from polyker.ir.expr import Read
-from polyker.ir.typed import EXACT, PrefetchRead, TypedProgram
+from polyker.ir.typed import MAX_EXACT_SIZE, PrefetchRead, TypedProgram
 from polyker.machine.model import PAGE, Target
 
 # The share of the arithmetic's time that copies may take.
@@ -86,7 +86,7 @@ class _Groups:
         """The largest element's bytes."""
         return max(a.itemsize for a in self.column_reads + self.row_reads)
 
-    def of_one(self, measured: Measured, access: MemoryAccess) -> int:
+    def of_one(self, measured: MeasuredStatement, access: MemoryAccess) -> int:
         """Return how many elements of an operand belong to one iteration of the loops over a batch."""
         return measured.footprint(access, dict.fromkeys(self.both, 1))
 
@@ -100,7 +100,11 @@ class _Groups:
 
 
 def blocking(
-    measured: Measured, plan: Plan, kept: tuple[str, ...], target: Target, refused: list[tuple[str, str]] | None = None
+    measured: MeasuredStatement,
+    plan: TilePlan,
+    kept: tuple[str, ...],
+    target: Target,
+    refused: list[tuple[str, str]] | None = None,
 ) -> Blocking | None:
     """Return the blocks of a reduction, None where its operands had better be read where they are.
 
@@ -188,7 +192,7 @@ def _too_dear(share: float) -> str:
 
 
 def row_prefetches(
-    program: TypedProgram, blocks: Blocking, plan: Plan, measured: Measured, target: Target
+    program: TypedProgram, blocks: Blocking, plan: TilePlan, measured: MeasuredStatement, target: Target
 ) -> tuple[PrefetchRead, ...]:
     """Return the elements of the rows' operands that the next tile of rows reads."""
     row = (*(i for i, _ in blocks.row_blocks), *blocks.rows)[-1]
@@ -196,7 +200,7 @@ def row_prefetches(
     return next_tile(program, measured, plan, reads, row, target)
 
 
-def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Target) -> bool:
+def fetches_result(blocks: Blocking, plan: TilePlan, measured: MeasuredStatement, target: Target) -> bool:
     """Whether lines of the result are prefetched during the reduction, so that no store waits for them.
 
     Those come from memory of which a tile stores a part, and those that blocks of the reduction after the first one read. Of
@@ -205,7 +209,7 @@ def fetches_result(blocks: Blocking, plan: Plan, measured: Measured, target: Tar
     write, vector = measured.write, plan.vector
     if vector is None:
         return False
-    is_known = measured.bounds[vector][1] is not None or measured.extent(vector) <= EXACT
+    is_known = measured.bounds[vector][1] is not None or measured.extent(vector) <= MAX_EXACT_SIZE
     row = measured.extent(vector) * write.itemsize
     whole = is_known and abs(write.stride(vector)) == 1 and row % target.caches[0].line == 0
     if whole and measured.footprint(write) * write.itemsize > target.caches[-1].size // 2:
@@ -218,12 +222,12 @@ def _by_tiles(first: str, blocks: tuple[tuple[str, int], ...], sizes: dict[str, 
     return ((first, sizes[first]), *(b for b in blocks if b[0] != first))
 
 
-def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], plan: Plan) -> tuple[str, ...]:
+def _inside(iterators: tuple[str, ...], blocks: tuple[tuple[str, int], ...], plan: TilePlan) -> tuple[str, ...]:
     """Return the iterators of which a block holds more than one tile."""
     return tuple(i for i in iterators if dict(blocks).get(i, plan.size(i) + 1) > plan.size(i))
 
 
-def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Target) -> _Groups | None:
+def _groups(measured: MeasuredStatement, plan: TilePlan, kept: tuple[str, ...], target: Target) -> _Groups | None:
     """Return the groups of a reduction with reuse in both directions, None for another.
 
     The iterators are in the order of the operands' memory. Where the result is most of what is moved, the one that neighbours
@@ -269,7 +273,7 @@ def _groups(measured: Measured, plan: Plan, kept: tuple[str, ...], target: Targe
 
 
 def _cut(
-    measured: Measured,
+    measured: MeasuredStatement,
     iterators: tuple[str, ...],
     tiles: dict[str, int],
     most: int,
@@ -312,7 +316,13 @@ def _cut(
 
 
 def _is_far(
-    access: MemoryAccess, share: float, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target
+    access: MemoryAccess,
+    share: float,
+    measured: MeasuredStatement,
+    plan: TilePlan,
+    groups: _Groups,
+    depth: int,
+    target: Target,
 ) -> bool:
     """Whether the panels of an operand of the columns had better be copied than read where they lie.
 
@@ -329,7 +339,7 @@ def _is_far(
 
 
 def _is_scattered(
-    access: MemoryAccess, measured: Measured, groups: _Groups, depth: int, room: int, target: Target
+    access: MemoryAccess, measured: MeasuredStatement, groups: _Groups, depth: int, room: int, target: Target
 ) -> bool:
     """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
     if measured.footprint(access) > room and sum(measured.footprint(a) for a in groups.row_reads) > room:
@@ -339,7 +349,7 @@ def _is_scattered(
     return depth > _kept(access, groups, target)
 
 
-def _terms_that_stay(measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> int:
+def _terms_that_stay(measured: MeasuredStatement, plan: TilePlan, groups: _Groups, depth: int, target: Target) -> int:
     """Return of how many of `depth` terms the second cache keeps what tiles of rows read one after another where it lies.
 
     What does not stay comes from beyond that cache again for each of these tiles.
@@ -361,7 +371,7 @@ def _kept(access: MemoryAccess, groups: _Groups, target: Target) -> int:
     return second.ways * sets // gcd(step // second.line, sets)
 
 
-def _cheap(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, target: Target) -> float:
+def _cheap(access: MemoryAccess, measured: MeasuredStatement, plan: TilePlan, depth: int, target: Target) -> float:
     """Return the share of the arithmetic that copying an operand may take wherever it exceeds the first cache: the larger
     a part of that cache a panel takes where it lies, with rows that begin within a line, the less of it stays.
 
@@ -375,7 +385,7 @@ def _cheap(access: MemoryAccess, measured: Measured, plan: Plan, depth: int, tar
     return CHEAP * min(1.0, 2 * depth * (row + first.line) / first.size) ** 2 / copies
 
 
-def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, target: Target) -> bool:
+def _is_by_pages(access: MemoryAccess, measured: MeasuredStatement, groups: _Groups, target: Target) -> bool:
     """Whether the terms of a panel of an operand from beyond the second cache lie in pages of their own, but for a few.
 
     No prefetcher follows then, and the sums wait for each line; a copy has many of them on their way.
@@ -386,7 +396,9 @@ def _is_by_pages(access: MemoryAccess, measured: Measured, groups: _Groups, targ
     return far and max(steps.values(), default=0) >= PAGE and beside <= TERMS_OF_PAGE
 
 
-def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, depth: int, target: Target) -> bool:
+def _crowds(
+    access: MemoryAccess, measured: MeasuredStatement, plan: TilePlan, groups: _Groups, depth: int, target: Target
+) -> bool:
     """Whether a panel that is no larger than half of the first cache does not stay there: its terms fall into too few sets.
 
     Of an operand that is no larger than that cache as a whole some of the panels stay; a copy is not worth it.
@@ -399,7 +411,9 @@ def _crowds(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Group
     return step >= first.line and 2 * panel <= first.size and not first.holds_rows(depth, step)
 
 
-def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, target: Target) -> bool:
+def _reads_rows(
+    access: MemoryAccess, measured: MeasuredStatement, plan: TilePlan, groups: _Groups, target: Target
+) -> bool:
     """Whether an operand of the columns can be read in the order of its memory: long rows of it, each of one term, which a
     panel of a tile's columns would cross one page after the other, with a part of a line or two in each.
 
@@ -411,7 +425,7 @@ def _reads_rows(access: MemoryAccess, measured: Measured, plan: Plan, groups: _G
     return rows and near and plan.across is None and _is_by_pages(access, measured, groups, target)
 
 
-def _rows_at_once(accesses: list[MemoryAccess], measured: Measured, target: Target) -> int:
+def _rows_at_once(accesses: list[MemoryAccess], measured: MeasuredStatement, target: Target) -> int:
     """Return of how many terms the rows of operands are read side by side."""
     if target.vector_bytes < target.caches[0].line:
         return ROWS_AT_ONCE
@@ -419,7 +433,9 @@ def _rows_at_once(accesses: list[MemoryAccess], measured: Measured, target: Targ
     return ROWS_OF_LINES if largest <= target.memory.pages * PAGE else ROWS_OF_FAR_LINES
 
 
-def _packs_row(access: MemoryAccess, measured: Measured, plan: Plan, groups: _Groups, small: int, most: float) -> bool:
+def _packs_row(
+    access: MemoryAccess, measured: MeasuredStatement, plan: TilePlan, groups: _Groups, small: int, most: float
+) -> bool:
     """Whether blocks of rows are copied: where they lie, each reduction iteration of a tile's rows is in lines of its own."""
     if access.read is None or access.joined > 1 or not can_pack_block(access.read):
         return False

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf, prod
 
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.operation_cost import scalar_cost
-from polyker.cost.plan import MOST_OPERATIONS, Plan, unit_iterator, values
-from polyker.cost.tile_cost import Tiles
+from polyker.cost.plan import MOST_OPERATIONS, TilePlan, unit_iterator, values
+from polyker.cost.tile_cost import TileCosts
 from polyker.machine.model import Target
 
 # How often each copied element is to be used where an operand is packed for a vector that no operand is contiguous along.
@@ -32,14 +32,14 @@ def alternative(rank: int) -> Iterator[None]:
 
 
 def choose(
-    measured: Measured,
+    measured: MeasuredStatement,
     free: Sequence[str],
     reduced: Sequence[str],
     target: Target,
     packed: str | None = None,
     *,
     limit: float = inf,
-) -> Plan:
+) -> TilePlan:
     """Return the cheapest tile over the iterators that may be reordered: `free` ones (of the result) and `reduced` ones.
 
     `packed`: the vector for which operands were copied already. `limit`: of tiles that all cost more any will do.
@@ -50,7 +50,7 @@ def choose(
 
 
 def ranked(
-    measured: Measured,
+    measured: MeasuredStatement,
     free: Sequence[str],
     reduced: Sequence[str],
     target: Target,
@@ -58,15 +58,15 @@ def ranked(
     *,
     best_alone: bool = False,
     limit: float = inf,
-) -> list[Plan]:
+) -> list[TilePlan]:
     """Return the best tile for each vector iterator and number of vectors, the cheapest first.
 
     `best_alone`: tiles that cost more than the best one found so far, or `limit`, are left out, and are not counted to the end.
     """
     together = _side_by_side(measured, free, reduced)
     waits = target.fma_latency if reduced and not together else 0
-    scalar = Plan(None, 1, 1, together, scalar_cost(measured) + waits)
-    best: dict[tuple[str | None, int], Plan] = {(None, 1): scalar}
+    scalar = TilePlan(None, 1, 1, together, scalar_cost(measured) + waits)
+    best: dict[tuple[str | None, int], TilePlan] = {(None, 1): scalar}
     limit = min(limit, scalar.cost) if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))
     most = max(MOST_OPERATIONS, size) // size
@@ -80,7 +80,7 @@ def ranked(
     unrolled = [i for i in free if i not in measured.statement.seldom]
     unit = [i for i in unit if i not in measured.statement.seldom]
     for vector in (packed,) if packed is not None else unit or (*free, *folded):
-        tiles = Tiles(measured, vector, tuple(reduced), target, may_pack=packed is None)
+        tiles = TileCosts(measured, vector, tuple(reduced), target, may_pack=packed is None)
         for chunks, others in tiles.candidates(unrolled):
             if chunks * prod(s for _, s in others) <= most:
                 cost = tiles.cost(chunks, others, limit)
@@ -93,7 +93,9 @@ def ranked(
     return sorted(best.values(), key=lambda p: p.cost)
 
 
-def _side_by_side(measured: Measured, free: Sequence[str], reduced: Sequence[str]) -> tuple[tuple[str, int], ...]:
+def _side_by_side(
+    measured: MeasuredStatement, free: Sequence[str], reduced: Sequence[str]
+) -> tuple[tuple[str, int], ...]:
     """Return the results that are summed at once where each term is one element: (iterator, number), if there are many.
 
     Such elements lie in lines of their own. A core waits for as many lines as it has instructions for in its window; a sum by
@@ -103,7 +105,7 @@ def _side_by_side(measured: Measured, free: Sequence[str], reduced: Sequence[str
     return tuple((i, TOGETHER) for i in list(many)[:1] if reduced)
 
 
-def _could_be_packed(measured: Measured, moving: list[MemoryAccess], iterator: str) -> bool:
+def _could_be_packed(measured: MeasuredStatement, moving: list[MemoryAccess], iterator: str) -> bool:
     """Whether copies of all that strides over an iterator would be small beside the arithmetic."""
     over = [a for a in moving if abs(a.stride(iterator)) > 1]
     return bool(over) and all(OFTEN * measured.footprint(a) <= measured.points for a in over)

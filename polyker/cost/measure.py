@@ -8,10 +8,10 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Literal, Read, Size, reads_in, walk
+from polyker.ir.expr import Call, Expr, Literal, Read, SizeExpr, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
-from polyker.ir.typed import EXACT, LARGE, TypedProgram, TypedStatement
+from polyker.ir.typed import MAX_EXACT_SIZE, MIN_LARGE_SIZE, TypedProgram, TypedStatement
 from polyker.poly.boxes import free_range
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
@@ -56,7 +56,7 @@ class MemoryAccess:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredStatement:
     """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol.
 
     `likely`: of iterators whose number of values is a symbol, the one that is expected.
@@ -114,7 +114,7 @@ class Measured:
     def is_exact(self, iterator: str) -> bool:
         """Whether the expected number of an iterator's values is the very one: it is no size, or a short one."""
         extent = self.bounds[iterator][1]
-        return extent is not None or self.likely.get(iterator, EXACT + 1) <= EXACT
+        return extent is not None or self.likely.get(iterator, MAX_EXACT_SIZE + 1) <= MAX_EXACT_SIZE
 
     def most(self, iterator: str) -> int:
         """Return a number of values that an iterator has no more of, whatever the sizes that the schedule is for."""
@@ -147,13 +147,15 @@ class Measured:
 Layouts = Callable[[str], Layout]
 
 
-def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> Measured:
+def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -> MeasuredStatement:
     """Return what the cost model needs to know of a statement."""
     domain = read_set(statement.domain)
     bounds = {i: values_of(domain, d) for d, i in enumerate(statement.iterators)}
     likely, limits = likely_extents(program, statement, domain), limits_of(program, statement, domain)
     bordered = frozenset(_bordered(statement, domain, bounds)) if statement.reduced else frozenset[str]()
-    return Measured(statement, accesses(program, statement, layout), bounds, likely, limits=limits, bordered=bordered)
+    return MeasuredStatement(
+        statement, accesses(program, statement, layout), bounds, likely, limits=limits, bordered=bordered
+    )
 
 
 def _bordered(
@@ -177,10 +179,10 @@ def _bordered(
 
 
 def tensor_elements(program: TypedProgram, tensor: str) -> int:
-    """Return how many elements a tensor has; of an extent that depends on sizes as `Measured.extent` does."""
+    """Return how many elements a tensor has; of an extent that depends on sizes as `MeasuredStatement.extent` does."""
     shape = program.tensor(tensor).shape
     side, values = round(ELEMENTS ** (1 / max(1, len(shape)))), dict(program.likely)
-    known = ({e.name for e in walk(extent) if isinstance(e, Size)} <= {*values} for extent in shape)
+    known = ({e.name for e in walk(extent) if isinstance(e, SizeExpr)} <= {*values} for extent in shape)
     return prod(evaluate_shape(e, values) if given else side for e, given in zip(shape, known, strict=True))
 
 
@@ -202,11 +204,11 @@ def likely_extents(program: TypedProgram, statement: TypedStatement, domain: isl
 def limits_of(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> dict[str, int]:
     """Return a number of values that each iterator has no more of while no size is above the expected one, where there is such.
 
-    Sizes of LARGE or more stand for longer ones, too. An extent such as N - M is most where M is least.
+    Sizes of MIN_LARGE_SIZE or more stand for longer ones, too. An extent such as N - M is most where M is least.
     """
     for name, value in program.likely:
         place = domain.find_dim_by_name(isl.dim_type.param, name)
-        if place >= 0 and value < LARGE:
+        if place >= 0 and value < MIN_LARGE_SIZE:
             domain = domain.upper_bound_val(isl.dim_type.param, place, value)
     found = {i: values_of(domain, d)[1] for d, i in enumerate(statement.iterators)} if program.likely else {}
     return {i: n for i, n in found.items() if n is not None}
@@ -293,7 +295,7 @@ def element_strides(shape: tuple[Expr, ...], layout: Layout, likely: Mapping[str
     step = 1
     for extent in reversed(shape):
         strides.append(step)
-        names = {e.name for e in walk(extent) if isinstance(e, Size)}
+        names = {e.name for e in walk(extent) if isinstance(e, SizeExpr)}
         if step >= FAR or not names <= {*likely}:
             step = FAR
         else:

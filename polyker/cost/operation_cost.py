@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import is_costly, values
 from polyker.ir.expr import DOTS, Call, Expr, Read
 from polyker.ir.functions import cost_of
@@ -48,7 +48,7 @@ class Arithmetic:
         return 0.0 if self.multiplies is None else BRING * apart / 2 / self.rate
 
 
-def arithmetic(measured: Measured, target: Target) -> Arithmetic:
+def arithmetic(measured: MeasuredStatement, target: Target) -> Arithmetic:
     """Return what the arithmetic of one instance of a statement takes."""
     count, statement = operations(measured), measured.statement
     steps = list(_steps(statement.expr))
@@ -68,12 +68,12 @@ def arithmetic(measured: Measured, target: Target) -> Arithmetic:
     return Arithmetic(count, target.fma_per_cycle, max(products, balanced), once)
 
 
-def scalar_cost(measured: Measured) -> float:
+def scalar_cost(measured: MeasuredStatement) -> float:
     """Return the cycles for one point of the iteration domain without vectors."""
     return 1.0 + 0.7 * len(measured.accesses) + operations(measured)
 
 
-def operations(measured: Measured) -> float:
+def operations(measured: MeasuredStatement) -> float:
     """Return the arithmetic of one instance in multiply-adds; a product that is summed is one."""
     expr, one = measured.statement.expr, 2 if measured.statement.acc.is_complex else 1
     count = sum(steps * _parts_of(e) for e, steps in _steps(expr))
@@ -111,7 +111,7 @@ def _parts_of(call: Call) -> int:
     return 4 if call.op in ("mul", "pow") else 2
 
 
-def takes_pairs(measured: Measured, target: Target) -> bool:
+def takes_pairs(measured: MeasuredStatement, target: Target) -> bool:
     """Whether the terms of an extremum of floats are taken two at a time and tested for NaN
     (polyker.codegen.passes.x86.pair_extrema)."""
     statement = measured.statement
@@ -120,7 +120,7 @@ def takes_pairs(measured: Measured, target: Target) -> bool:
     return pairs and not _are_looked_through(measured)
 
 
-def _are_looked_through(measured: Measured) -> bool:
+def _are_looked_through(measured: MeasuredStatement) -> bool:
     """Whether there are so many terms that inputs are looked through for NaN beforehand, and the terms taken without tests."""
     elements = {a.tensor: measured.footprint(a) for a in measured.accesses if a.read is not None}
     work = measured.points * operations(measured)

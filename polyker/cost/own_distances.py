@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from polyker.ir.expr import Index, Read, walk
+from polyker.ir.expr import IndexExpr, Read, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
@@ -52,7 +52,7 @@ def free_within(distances: isl.Set, iterators: tuple[str, ...], outer: int) -> t
 
 def elements_apart(program: TypedProgram, statement: TypedStatement, kept: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of the kept iterators along which no two results fall into one element."""
-    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    names = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
     if len(names) == len(statement.subscripts) and set(kept) <= set(names):
         return kept
     source = f"{statement.name}[{', '.join(statement.iterators)}]"

@@ -10,16 +10,16 @@ from __future__ import annotations
 from math import ceil, prod
 
 from polyker.cost.blocking import blocking
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.memory import beyond
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.machine.model import PAGE, Target
 
 # Lines of a row that are waited for until prefetchers follow it, at most; a whole page is followed from the start.
 UNFOLLOWED = 5
 
 
-def waiting(measured: Measured, plan: Plan, target: Target) -> float:
+def waiting(measured: MeasuredStatement, plan: TilePlan, target: Target) -> float:
     """Return the cycles that a statement waits for such operands; those that are copied do not count."""
     kept = tuple(i for i in measured.statement.iterators if i not in measured.statement.reduced)
     blocks = blocking(measured, plan, kept, target) if measured.statement.reduced else None
@@ -33,7 +33,7 @@ def waiting(measured: Measured, plan: Plan, target: Target) -> float:
     return cycles
 
 
-def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Target) -> float:
+def _reading(measured: MeasuredStatement, plan: TilePlan, access: MemoryAccess, target: Target) -> float:
     """Return the cycles that a statement waits for an operand that nothing prefetches."""
     reduced = measured.statement.reduced
     sizes = {i: measured.extent(i) if i in reduced else plan.size(i) for i in access.strides}
@@ -52,7 +52,7 @@ def _reading(measured: Measured, plan: Plan, access: MemoryAccess, target: Targe
     return cycles
 
 
-def _beginning(measured: Measured, plan: Plan, access: MemoryAccess, target: Target) -> float:
+def _beginning(measured: MeasuredStatement, plan: TilePlan, access: MemoryAccess, target: Target) -> float:
     """Return the cycles that a statement waits for an operand of which each tile prefetches the next one's rows.
 
     The next tile is the one beside it until the loops over the result's indices leap over terms.

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from polyker.cost.measure import Measured, MemoryAccess
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, children, walk
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, children, walk
 from polyker.ir.functions import OPERATORS, TABLE, cost_of
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.machine.model import Target
@@ -29,7 +29,7 @@ def is_costly(expr: Expr) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TilePlan:
     """The tile: `vector` iterator (None: scalar) with `lanes` lanes, `chunks` vectors of it, and the unrolled `others`."""
 
     vector: str | None
@@ -56,7 +56,7 @@ class Plan:
         return None if self.vector is None else (self.vector, self.lanes)
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: TilePlan) -> str:
     """Return a tile in words."""
     tile = "".join(f" x {s} {i}" for i, s in plan.others if s > 1)
     if plan.vector is None:
@@ -64,26 +64,26 @@ def describe(plan: Plan) -> str:
     return f"vectors of {plan.lanes} along {plan.vector}, {plan.chunks} at a time{tile}"
 
 
-def unrolled(plan: Plan) -> int:
+def unrolled(plan: TilePlan) -> int:
     """Return how often a tile's body is repeated."""
     return plan.chunks * prod(s for _, s in plan.others)
 
 
-def vector_lanes(measured: Measured, target: Target, vector: str | None = None) -> int:
+def vector_lanes(measured: MeasuredStatement, target: Target, vector: str | None = None) -> int:
     """Return how many elements a vector of this statement holds: as many as its widest value fits in a register.
 
     `vector`: the iterator that it is along, where that is known; values that do not move with it are no vectors. An index that
     is converted is made in the narrower type: lane numbers of it on a number that lanes share.
     """
     nodes = [e for e in values(measured.statement.expr) if vector is None or _moves(e, vector)]
-    made = {id(e.arg) for e in nodes if isinstance(e, Cast) and isinstance(e.arg, Index)}
+    made = {id(e.arg) for e in nodes if isinstance(e, Cast) and isinstance(e.arg, IndexExpr)}
     widths = [e.dtype.real.itemsize for e in nodes if e.dtype is not None and id(e) not in made]
     lanes = target.lanes(max([measured.statement.acc.real.itemsize, *widths]))
     by_halves = target.double_pumped and vector is not None and lanes > 1 and _only_passes(measured, vector, target)
     return lanes // 2 if by_halves else lanes
 
 
-def _only_passes(measured: Measured, vector: str, target: Target) -> bool:
+def _only_passes(measured: MeasuredStatement, vector: str, target: Target) -> bool:
     """Whether a sum does little but read vectors, each once, from memory: so many that the last cache keeps no part of them."""
     moving = [a for a in measured.accesses if a.read is not None and a.stride(vector)]
     bytes_read = sum(a.itemsize * measured.footprint(a) for a in moving)
@@ -97,7 +97,7 @@ def _only_passes(measured: Measured, vector: str, target: Target) -> bool:
 
 def _moves(expr: Expr, vector: str) -> bool:
     """Whether a value differs from lane to lane of a vector along an iterator."""
-    return any(isinstance(e, Index) and e.name == vector for e in walk(expr))
+    return any(isinstance(e, IndexExpr) and e.name == vector for e in walk(expr))
 
 
 def values(expr: Expr) -> Iterator[Expr]:
@@ -110,7 +110,7 @@ def values(expr: Expr) -> Iterator[Expr]:
             stack.extend(children(node))
 
 
-def unit_iterator(measured: Measured, access: MemoryAccess, vector: str) -> str | None:
+def unit_iterator(measured: MeasuredStatement, access: MemoryAccess, vector: str) -> str | None:
     """Return the iterator along which a read that strides over the vector is contiguous, 16 bytes or more: see Kind.TRANSPOSE."""
     read = access.read
     if read is None or access.joined > 1 or abs(access.stride(vector)) <= 1 or read.pad is not None or has_gather(read):
@@ -125,9 +125,9 @@ def has_gather(read: Read) -> bool:
     return any(not is_quasi_affine(s) for s in read.subscripts)
 
 
-def bare_target(measured: Measured) -> bool:
+def bare_target(measured: MeasuredStatement) -> bool:
     """Whether the target's subscripts are indices from 0, each once."""
-    names = [s.name for s in measured.statement.subscripts if isinstance(s, Index)]
+    names = [s.name for s in measured.statement.subscripts if isinstance(s, IndexExpr)]
     return len(set(names)) == len(measured.statement.subscripts) == len(names) and all(
         measured.bounds[n][0] == 0 for n in names
     )

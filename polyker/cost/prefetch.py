@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.memory import follows_tiles, sums_prefetch_into
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, scale, substitute, subtract
 from polyker.ir.typed import PrefetchRead, Role, TypedProgram
 from polyker.machine.model import PAGE, Target
@@ -40,7 +40,9 @@ FOLLOWED = 2048
 ENDS = 1.25
 
 
-def line_prefetches(program: TypedProgram, measured: Measured, plan: Plan, target: Target) -> tuple[PrefetchRead, ...]:
+def line_prefetches(
+    program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, target: Target
+) -> tuple[PrefetchRead, ...]:
     """Return the elements that a reduction along memory prefetches: of operands that it reads once, and that come from far.
 
     The elements need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
@@ -60,7 +62,7 @@ def line_prefetches(program: TypedProgram, measured: Measured, plan: Plan, targe
 
 
 def rows_of_block(
-    measured: Measured, rows: str, vector: str, extents: Mapping[str, int], target: Target
+    measured: MeasuredStatement, rows: str, vector: str, extents: Mapping[str, int], target: Target
 ) -> tuple[PrefetchRead, ...]:
     """Return the elements that the copy of a block prefetches: it has parts of distant rows, too short for hardware prefetchers.
 
@@ -74,12 +76,12 @@ def rows_of_block(
         return ()
     if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > DISTANCE:
         return ()
-    later = {rows: add(Index(rows, i64), lit(DISTANCE // row))}
+    later = {rows: add(IndexExpr(rows, i64), lit(DISTANCE // row))}
     return (PrefetchRead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
 def _ahead(
-    measured: Measured, streams: list[MemoryAccess], vector: str, target: Target, plan: Plan | None = None
+    measured: MeasuredStatement, streams: list[MemoryAccess], vector: str, target: Target, plan: TilePlan | None = None
 ) -> tuple[PrefetchRead, ...]:
     """Return what is prefetched of operands that are walked at once; `plan`: by tiles of so many rows, else one after another."""
     passing = {a.tensor for a in streams}
@@ -93,7 +95,7 @@ def _ahead(
 
 
 def _asked(
-    measured: Measured, access: MemoryAccess, vector: str, distance: int, plan: Plan | None, cache: int = 1
+    measured: MeasuredStatement, access: MemoryAccess, vector: str, distance: int, plan: TilePlan | None, cache: int = 1
 ) -> PrefetchRead:
     """Return what is prefetched so many bytes before its use, in all rows of a tile together."""
     later = _later(measured, access, vector, distance // access.itemsize, plan)
@@ -101,10 +103,12 @@ def _asked(
     return PrefetchRead(Read(access.tensor, tuple(substitute(s, later) for s in subscripts)), cache)
 
 
-def _later(measured: Measured, access: MemoryAccess, vector: str, elements: int, plan: Plan | None) -> dict[str, Expr]:
+def _later(
+    measured: MeasuredStatement, access: MemoryAccess, vector: str, elements: int, plan: TilePlan | None
+) -> dict[str, Expr]:
     """Return what the iterators are that many elements later: in a tile of several rows some of each row's, behind the last ones
     the first of the next tile's. Which they are is told by where a step begins, so that it is one number for all its vectors."""
-    at = Index(vector, i64)
+    at = IndexExpr(vector, i64)
     rows = [] if plan is None else [(i, n) for i, n in plan.others if n > 1 and access.stride(i)]
     if plan is None or len(rows) != 1:
         return {vector: add(at, lit(elements))}
@@ -115,12 +119,12 @@ def _later(measured: Measured, access: MemoryAccess, vector: str, elements: int,
     tiles = floordiv(add(scale(step, floordiv(at, step)), lit(elements - start)), length)
     return {
         vector: subtract(add(at, lit(elements)), scale(length, tiles)),
-        row: add(Index(row, i64), scale(count, tiles)),
+        row: add(IndexExpr(row, i64), scale(count, tiles)),
     }
 
 
 def next_row_prefetches(
-    program: TypedProgram, measured: Measured, plan: Plan, target: Target
+    program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, target: Target
 ) -> tuple[PrefetchRead, ...]:
     """Return the elements that a statement without a reduction prefetches which shares its rows with others: while these compute
     and write, what it reads next comes, and so do the lines that it writes.
@@ -139,14 +143,14 @@ def next_row_prefetches(
     write = measured.write
     asked = _ahead(measured, list(found.values()), vector, target)
     if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
-        later = {vector: add(Index(vector, i64), lit(WRITTEN // write.itemsize))}
+        later = {vector: add(IndexExpr(vector, i64), lit(WRITTEN // write.itemsize))}
         element = tuple(substitute(s, later) for s in measured.statement.subscripts)
         asked += (PrefetchRead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
     return asked
 
 
 def tile_prefetches(
-    program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
+    program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...], target: Target
 ) -> tuple[PrefetchRead, ...]:
     """Return the elements that the next register tile reads of operands from beyond the second cache which no prefetcher follows.
 
@@ -165,7 +169,7 @@ def tile_prefetches(
     return found + tuple(replace(a, cache=2) for a in next_tile(program, measured, plan, pieces, plan.vector, target))
 
 
-def _is_by_pieces(measured: Measured, access: MemoryAccess, plan: Plan) -> bool:
+def _is_by_pieces(measured: MeasuredStatement, access: MemoryAccess, plan: TilePlan) -> bool:
     """Whether tiles read vectors of an operand side by side, the next ones in another page for each term, for several rows: with
     fewer a core has the lines of many terms on their way by itself."""
     assert plan.vector is not None
@@ -177,14 +181,19 @@ def _is_by_pieces(measured: Measured, access: MemoryAccess, plan: Plan) -> bool:
 
 
 def next_tile(
-    program: TypedProgram, measured: Measured, plan: Plan, reads: list[MemoryAccess], row: str, target: Target
+    program: TypedProgram,
+    measured: MeasuredStatement,
+    plan: TilePlan,
+    reads: list[MemoryAccess],
+    row: str,
+    target: Target,
 ) -> tuple[PrefetchRead, ...]:
     """Return the elements of operands that the next tile along an iterator reads.
 
     Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
     into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
     """
-    later = add(Index(row, i64), lit(plan.size(row)))
+    later = add(IndexExpr(row, i64), lit(plan.size(row)))
     found = []
     for a in reads:
         if a.read is None or not all(map(is_quasi_affine, a.read.subscripts)):
@@ -202,20 +211,20 @@ def next_tile(
     return tuple(found)
 
 
-def _row(measured: Measured, access: MemoryAccess) -> int:
+def _row(measured: MeasuredStatement, access: MemoryAccess) -> int:
     """Return how many bytes of an access the terms walk side by side."""
     terms = (r for r in measured.statement.reduced if abs(access.stride(r)) == 1)
     return access.itemsize * max(map(measured.extent, terms), default=1)
 
 
-def is_walked(measured: Measured, write: MemoryAccess, vector: str, target: Target) -> bool:
+def is_walked(measured: MeasuredStatement, write: MemoryAccess, vector: str, target: Target) -> bool:
     """Whether results lie one after another, beyond the second cache: else a store waits until their line has come."""
     if write.stride(vector) != 1 or not all(map(is_quasi_affine, measured.statement.subscripts)):
         return False
     return _is_dense(measured, write) and measured.footprint(write) * write.itemsize > target.cache(2).size
 
 
-def is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str) -> bool:
+def is_row(program: TypedProgram, measured: MeasuredStatement, access: MemoryAccess, vector: str) -> bool:
     """Whether an argument is walked along its memory, each element once, but for ends of rows."""
     if access.read is None or access.read.pad is not None or program.tensor(access.tensor).role is not Role.INPUT:
         return False
@@ -224,18 +233,20 @@ def is_row(program: TypedProgram, measured: Measured, access: MemoryAccess, vect
     return _is_dense(measured, access)
 
 
-def _is_dense(measured: Measured, access: MemoryAccess) -> bool:
+def _is_dense(measured: MeasuredStatement, access: MemoryAccess) -> bool:
     """Whether each element from the first to the last is used once, but for ends of rows."""
     elements = measured.points
     return elements <= _reach(measured, access) <= ENDS * elements
 
 
-def _reach(measured: Measured, access: MemoryAccess) -> int:
+def _reach(measured: MeasuredStatement, access: MemoryAccess) -> int:
     """Return how many elements lie from the first to the last that is read."""
     return 1 + sum(abs(access.stride(i)) * (measured.extent(i) - 1) for i in measured.bounds)
 
 
-def _streams(program: TypedProgram, measured: Measured, access: MemoryAccess, vector: str, target: Target) -> bool:
+def _streams(
+    program: TypedProgram, measured: MeasuredStatement, access: MemoryAccess, vector: str, target: Target
+) -> bool:
     """Whether the elements of an operand are walked once, one after another, and lie beyond the second cache."""
     if not is_row(program, measured, access, vector):
         return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.cost.memory import fresh, passed
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import lit, subtract
@@ -38,7 +38,7 @@ def insisted() -> int | None:
     return _insisted.get()
 
 
-def places(program: TypedProgram, measured: Measured) -> Mapping[str, tuple[Expr, Expr]]:
+def places(program: TypedProgram, measured: MeasuredStatement) -> Mapping[str, tuple[Expr, Expr]]:
     """Return the least value and the extent of each iterator of a statement."""
     found: dict[str, tuple[Expr, Expr]] = {}
     for d, (i, (lo, extent)) in enumerate(measured.bounds.items()):
@@ -50,14 +50,14 @@ def places(program: TypedProgram, measured: Measured) -> Mapping[str, tuple[Expr
     return found
 
 
-def room(measured: Measured, target: Target, most: int | None) -> int:
+def room(measured: MeasuredStatement, target: Target, budget: int | None) -> int:
     """Return the bytes that temporaries may take: `ROOM`, or as many as the last cache has, or as the statement touches anyway.
 
-    `most`: the limit that the caller set.
+    `budget`: the limit that the caller set.
     """
     touched = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
     wanted = max(ROOM, target.caches[-1].size, touched)
-    return wanted if most is None else min(wanted, most)
+    return wanted if budget is None else min(wanted, budget)
 
 
 def traffic(size: int, target: Target) -> float:

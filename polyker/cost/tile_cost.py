@@ -15,10 +15,10 @@ from math import ceil, gcd, inf, log2, prod
 
 from polyker.cost import table
 from polyker.cost.access_cost import access_cost, rows_longer
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.memory import beyond, fresh, is_one_row_faster, rows_at_once
 from polyker.cost.operation_cost import arithmetic, takes_pairs
-from polyker.cost.plan import Plan, bare_target, can_pack, unit_iterator, vector_lanes
+from polyker.cost.plan import TilePlan, bare_target, can_pack, unit_iterator, vector_lanes
 from polyker.cost.tile_reads import TileRead, is_whole_lines, panel_of, passes_once
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import PAGE, Target
@@ -63,11 +63,11 @@ LEAST_TERMS = 64
 MOST_OTHERS = 4
 
 
-class Tiles:
+class TileCosts:
     """The tiles of one statement with one vector iterator; `may_pack`: an operand may be copied for it."""
 
     def __init__(
-        self, measured: Measured, vector: str, reduced: tuple[str, ...], target: Target, *, may_pack: bool
+        self, measured: MeasuredStatement, vector: str, reduced: tuple[str, ...], target: Target, *, may_pack: bool
     ) -> None:
         self.may_pack = may_pack
         self.measured, self.vector, self.target = measured, vector, target
@@ -474,7 +474,7 @@ class Tiles:
         rows = prod(s for s, _ in found)
         return None if first.holds_rows(rows, gcd(*(step for _, step in found))) else rows
 
-    def plan(self, chunks: int, others: tuple[tuple[str, int], ...], cost: float) -> Plan:
+    def plan(self, chunks: int, others: tuple[tuple[str, int], ...], cost: float) -> TilePlan:
         """Return the plan of a tile, with the reads that are packed for it."""
         steps = max(1.0, self.total / (chunks * prod(s for _, s in others) * self.width))
         packed = []
@@ -488,7 +488,7 @@ class Tiles:
         # Rows that are written transposed in registers need no copy.
         written = self._written(others) if self.stored(others)[1] else None
         packs = self.packs_result and written is None
-        found = Plan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
+        found = TilePlan(self.vector, self.width, chunks, others, cost, tuple(packed), packs, written, across)
         return replace(found, passing=self._passing(chunks, others)) if self.reduces else found
 
     def _passing(self, chunks: int, others: tuple[tuple[str, int], ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.machine.model import Target
 
 # Cycles a byte of a panel that is read where it lies and that the first cache does not hold: parts of rows come slower from the
@@ -36,13 +36,17 @@ class Panel:
         """Return the bytes of the lines that a step reads of so many values."""
         return copies * self.bytes / dict(others).get(self.unit or "", 1)
 
-    def cycles(self, copies: int, others: tuple[tuple[str, int], ...], measured: Measured, target: Target) -> float:
+    def cycles(
+        self, copies: int, others: tuple[tuple[str, int], ...], measured: MeasuredStatement, target: Target
+    ) -> float:
         """Return what a step waits for the second cache, 0 where the first one keeps the lines for the next tile."""
         lines = self.lines(copies, others)
         kept = lines * self.places <= target.caches[0].size and not self._has_set_conflicts(others, measured, target)
         return 0.0 if kept else lines * PART_ROWS
 
-    def _has_set_conflicts(self, others: tuple[tuple[str, int], ...], measured: Measured, target: Target) -> bool:
+    def _has_set_conflicts(
+        self, others: tuple[tuple[str, int], ...], measured: MeasuredStatement, target: Target
+    ) -> bool:
         """Whether the lines that a tile reads over the reduction fall into few sets of the first cache.
 
         Of vectors that lie one in a term, side by side, that is seen where it is decided what is packed.
@@ -93,7 +97,9 @@ class TileRead:
         return self.copies(chunks, others) * self.one * (REALIGNED if together else 1.0)
 
 
-def panel_of(measured: Measured, access: MemoryAccess, vector: str, width: int, target: Target) -> Panel | None:
+def panel_of(
+    measured: MeasuredStatement, access: MemoryAccess, vector: str, width: int, target: Target
+) -> Panel | None:
     """Return the panel of an operand for vectors of `width` along an iterator, None where it is contiguous along a term."""
     terms = measured.statement.reduced
     units = [i for i in access.strides if abs(access.stride(i)) == 1]
@@ -108,14 +114,16 @@ def panel_of(measured: Measured, access: MemoryAccess, vector: str, width: int, 
     )
 
 
-def is_whole_lines(measured: Measured, iterator: str, size: int, target: Target) -> bool:
+def is_whole_lines(measured: MeasuredStatement, iterator: str, size: int, target: Target) -> bool:
     """Whether so many results side by side along an iterator are whole cache lines, if the first of all begins one."""
     write, line = measured.write, target.caches[0].line
     steps = (s for i, s in write.strides.items() if i != iterator)
     return all(s * write.itemsize % line == 0 for s in (size, measured.extent(iterator), *steps))
 
 
-def passes_once(measured: Measured, access: MemoryAccess, vector: str, others: tuple[tuple[str, int], ...]) -> bool:
+def passes_once(
+    measured: MeasuredStatement, access: MemoryAccess, vector: str, others: tuple[tuple[str, int], ...]
+) -> bool:
     """Whether one tile, of vectors along one iterator and so many values of others, has all that an operand's element is for."""
     tile = dict(others)
     kept = (i for i in measured.bounds if i not in measured.statement.reduced and i != vector)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.memory import beyond
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.cost.table import GAIN
 from polyker.machine.model import Target
 
@@ -19,10 +19,12 @@ from polyker.machine.model import Target
 STAYS = 0.75
 
 
-def least_traffic(measured: Measured, plan: Plan, order: tuple[str, ...], target: Target) -> tuple[str, ...]:
+def least_traffic(
+    measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...], target: Target
+) -> tuple[str, ...]:
     """Return the order itself, or one with a loop moved outwards that waits far less for memory; of those about as good the
     nearest."""
-    nest = _Nest(measured, plan, target)
+    nest = _TrafficNest(measured, plan, target)
     if len(order) < 2 or nest.whole <= target.cache(2).size:
         return order
     moves = [(to, place) for place in range(1, len(order)) for to in range(place)]
@@ -34,8 +36,8 @@ def least_traffic(measured: Measured, plan: Plan, order: tuple[str, ...], target
     return next(o for o, cycles in zip((order, *others), costs, strict=True) if cycles <= enough)
 
 
-class _Nest:
-    def __init__(self, measured: Measured, plan: Plan, target: Target) -> None:
+class _TrafficNest:
+    def __init__(self, measured: MeasuredStatement, plan: TilePlan, target: Target) -> None:
         self.measured, self.plan, self.target = measured, plan, target
         self.whole = sum(a.itemsize * measured.footprint(a) for a in measured.accesses)
 

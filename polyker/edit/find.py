@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from polyker.edit.state import Loop, State
+from polyker.edit.state import NamedLoop, State
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.schedules import SEVERAL, UNKNOWN_LOOP, UNKNOWN_STATEMENT
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StatementPlace:
     """A statement, by its generated name, and the labels of the loops that were named, by the names."""
 
     statement: str
@@ -29,7 +29,7 @@ def statement_named(state: State, name: str) -> str:
 
 def place(
     state: State, wanted: str | None, loops: Iterable[str], step: str, among: Collection[str] | None = None
-) -> Place:
+) -> StatementPlace:
     """Return the statement that has the loops: the one `wanted`, or the only one of the user's, or else the only one.
 
     Statements that share a loop share what becomes of it: any of them will do. `among`: those that come into question. Raises
@@ -57,7 +57,7 @@ def place(
     return _of(state, first, names)
 
 
-def _of(state: State, statement: str, names: tuple[str, ...]) -> Place:
+def _of(state: State, statement: str, names: tuple[str, ...]) -> StatementPlace:
     labels = {}
     for name in names:
         found = _loop(state, statement, name)
@@ -67,10 +67,10 @@ def _of(state: State, statement: str, names: tuple[str, ...]) -> Place:
             shown = f"statement {state.names.statements[statement]}"
             raise failure(UNKNOWN_LOOP, place=shown, loop=name, known=has, hint=did_you_mean(name, known))
         labels[name] = found.member.label
-    return Place(statement, labels)
+    return StatementPlace(statement, labels)
 
 
-def _loop(state: State, statement: str, name: str) -> Loop | None:
+def _loop(state: State, statement: str, name: str) -> NamedLoop | None:
     loops = state.loops(statement)
     return next((x for x in loops if x.name == name), None) or next((x for x in loops if name in x.others), None)
 

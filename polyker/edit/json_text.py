@@ -14,8 +14,8 @@ from polyker.ir.program import Program
 
 FORMAT, VERSION = "polyker.schedule", 1
 WEAK = "number "  # before the type of a Python number, which does not decide the types of results
-MOST_STEPS = 200
-MOST_TEXT = 1 << 20  # characters of a JSON text
+MAX_STEPS = 200
+MAX_JSON_CHARACTERS = 1 << 20  # characters of a JSON text
 
 
 def read(text: object) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def read(text: object) -> dict[str, Any]:
     except Exception as error:
         raise failure(BAD_TEXT, reason=f"it is no JSON ({error})") from None
     if written is not None:
-        if len(written) > MOST_TEXT:
+        if len(written) > MAX_JSON_CHARACTERS:
             raise failure(BAD_TEXT, reason=f"{len(written)} characters are too many")
         try:
             text = json.loads(written)
@@ -46,8 +46,8 @@ def read(text: object) -> dict[str, Any]:
         raise failure(BAD_TEXT, reason=f"it has {extra[0]!r} that a schedule has not")
     if text["format"] != FORMAT or text["version"] != VERSION or isinstance(text["version"], bool):
         raise failure(BAD_TEXT, reason=f"its format is {text['format']!r} {text['version']}, not {FORMAT} {VERSION}")
-    if len(text["steps"]) > MOST_STEPS:
-        raise failure(BAD_TEXT, reason=f"{len(text['steps'])} steps are more than {MOST_STEPS}")
+    if len(text["steps"]) > MAX_STEPS:
+        raise failure(BAD_TEXT, reason=f"{len(text['steps'])} steps are more than {MAX_STEPS}")
     return dict(text)
 
 

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from polyker.edit.find import Place, place, statement_named
+from polyker.edit.find import StatementPlace, place, statement_named
 from polyker.edit.promotion import promoted
 from polyker.edit.state import State
-from polyker.edit.step import Step
+from polyker.edit.step import EditStep
 from polyker.errors.base import CATALOGUE, LegalityError, PolykerError, ScheduleError, failure
 from polyker.errors.schedules import NOT_ADJACENT, UNKNOWN_STATEMENT
 from polyker.schedule.steps import basic as steps
 from polyker.schedule.steps import times as step_times
-from polyker.schedule.tree.nodes import Schedule, Sequence, Tree
+from polyker.schedule.tree.nodes import ScheduleTree, Sequence, Tree
 from polyker.schedule.tree.places import spliced, with_children
 
 Outcomes = Iterator[State]
 
 
-def outcomes(state: State, step: Step) -> Outcomes:
+def outcomes(state: State, step: EditStep) -> Outcomes:
     """Yield the states that a step may lead to; raises ScheduleError, in the user's names, where it has no place."""
     try:
         yield from _MOVES[step.name](state, step)
@@ -35,13 +35,13 @@ def outcomes(state: State, step: Step) -> Outcomes:
         raise in_user_names(error, state) from None
 
 
-def _tile(state: State, step: Step) -> Outcomes:
+def _tile(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, dict(step["sizes"]), "tile")
     sizes = tuple((found.labels[n], size) for n, size in step["sizes"])
     yield state.changed(steps.tile(state.schedule, found.statement, sizes))
 
 
-def _split(state: State, step: Step) -> Outcomes:
+def _split(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, dict(step["sizes"]), "split")
     schedule = state.schedule
     for name, size in step["sizes"]:
@@ -49,13 +49,18 @@ def _split(state: State, step: Step) -> Outcomes:
     yield state.changed(schedule)
 
 
-def _interchange(state: State, step: Step) -> Outcomes:
+def _interchange(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, step["order"], "interchange")
     order = tuple(found.labels[n] for n in step["order"])
     yield state.changed(steps.interchange(state.schedule, found.statement, order))
 
 
-def _each(state: State, step: Step, argument: str, change: Callable[[Schedule, Place, str, int], Schedule]) -> Outcomes:
+def _each(
+    state: State,
+    step: EditStep,
+    argument: str,
+    change: Callable[[ScheduleTree, StatementPlace, str, int], ScheduleTree],
+) -> Outcomes:
     found = place(state, step.statement, dict(step[argument]), step.name)
     schedule = state.schedule
     for name, value in step[argument]:
@@ -63,18 +68,18 @@ def _each(state: State, step: Step, argument: str, change: Callable[[Schedule, P
     yield state.changed(schedule)
 
 
-def _vectorise(state: State, step: Step) -> Outcomes:
+def _vectorise(state: State, step: EditStep) -> Outcomes:
     return _each(state, step, "sizes", lambda s, at, label, n: steps.vectorise(s, at.statement, label, n))
 
 
-def _unroll(state: State, step: Step) -> Outcomes:
+def _unroll(state: State, step: EditStep) -> Outcomes:
     return _each(state, step, "sizes", lambda s, at, label, n: steps.unroll(s, at.statement, label, n))
 
 
-def _shift(state: State, step: Step) -> Outcomes:
+def _shift(state: State, step: EditStep) -> Outcomes:
     """A statement moves with what the compiler made for it: its start, its accumulator, its store."""
 
-    def change(schedule: Schedule, at: Place, label: str, offset: int) -> Schedule:
+    def change(schedule: ScheduleTree, at: StatementPlace, label: str, offset: int) -> ScheduleTree:
         families = state.names.families
         who = [s for s in families if families[s] == families[at.statement]]
         return step_times.shift(schedule, at.statement, label, offset, who)
@@ -82,34 +87,34 @@ def _shift(state: State, step: Step) -> Outcomes:
     return _each(state, step, "offsets", change)
 
 
-def _reverse(state: State, step: Step) -> Outcomes:
+def _reverse(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, (step["loop"],), "reverse")
     yield state.changed(step_times.reverse(state.schedule, found.statement, found.labels[step["loop"]]))
 
 
-def _skew(state: State, step: Step) -> Outcomes:
+def _skew(state: State, step: EditStep) -> Outcomes:
     loop, along = step["loops"]
     found = place(state, step.statement, (loop, along), "skew")
     labels = found.labels
     yield state.changed(step_times.skew(state.schedule, found.statement, labels[loop], labels[along], step["factor"]))
 
 
-def _distribute(state: State, step: Step) -> Outcomes:
+def _distribute(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, (step["loop"],), "distribute")
     yield state.changed(steps.distribute(state.schedule, found.statement, found.labels[step["loop"]]))
 
 
-def _parallel(state: State, step: Step) -> Outcomes:
+def _parallel(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, (step["loop"],), "parallel")
     yield state.changed(steps.parallel(state.schedule, found.statement, found.labels[step["loop"]], step["threads"]))
 
 
-def _map(state: State, step: Step) -> Outcomes:
+def _map(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, (step["loop"],), "map")
     yield state.changed(steps.mapped(state.schedule, found.statement, found.labels[step["loop"]], step["role"]))
 
 
-def _fuse(state: State, step: Step) -> Outcomes:
+def _fuse(state: State, step: EditStep) -> Outcomes:
     first, second = statement_named(state, step["first"]), statement_named(state, step["second"])
     refused: ScheduleError | None = None
     for schedule in _neighbours(state.schedule, first, second):
@@ -125,7 +130,7 @@ def _fuse(state: State, step: Step) -> Outcomes:
         raise refused
 
 
-def _neighbours(schedule: Schedule, first: str, second: str) -> Iterator[Schedule]:
+def _neighbours(schedule: ScheduleTree, first: str, second: str) -> Iterator[ScheduleTree]:
     """Yield the schedule with what stands between two children of a sequence before both of them, or after."""
     found = False
     for after in (False, True):
@@ -181,7 +186,7 @@ _HINTS = {
     "PK526": 's.interchange("j", "i") makes j the outer loop of i and j',
 }
 
-_MOVES: dict[str, Callable[[State, Step], Outcomes]] = {
+_MOVES: dict[str, Callable[[State, EditStep], Outcomes]] = {
     "tile": _tile,
     "split": _split,
     "interchange": _interchange,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from polyker.ir.expr import Call, Expr, Index, Literal
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, TypedTensor
 from polyker.schedule.tree.nodes import Member
@@ -20,7 +20,7 @@ _RESULTS = ("acc", "total", "result")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ShownNames:
     """`statements`: generated name -> shown name. `families`: generated name -> the shown name of the statement it serves."""
 
     statements: Mapping[str, str]
@@ -45,7 +45,7 @@ class Names:
         return tuple(dict.fromkeys((self.indices.get(next(iter(own)), shown) + dot + rest, shown)))
 
 
-def named(typed: TypedProgram, program: TypedProgram) -> tuple[TypedProgram, Names]:
+def named(typed: TypedProgram, program: TypedProgram) -> tuple[TypedProgram, ShownNames]:
     """Return the scheduled program with names of the user's as its labels, and the names of its statements.
 
     `typed`: the program as the user wrote it, which the scheduled one was made from.
@@ -54,7 +54,7 @@ def named(typed: TypedProgram, program: TypedProgram) -> tuple[TypedProgram, Nam
     tensors = tuple(replace(t, label=found.tensor(t.name)) for t in program.tensors)
     labels = _index_labels(program)
     statements, families = found.statements()
-    return replace(program, tensors=tensors, labels=tuple(labels.items())), Names(statements, families, labels)
+    return replace(program, tensors=tensors, labels=tuple(labels.items())), ShownNames(statements, families, labels)
 
 
 class _Naming:
@@ -215,7 +215,7 @@ def _hint(e: Expr, labels: Mapping[str, str]) -> str | None:
             own = indices_of(inner)
             name = labels.get(next(iter(own))) if len(own) == 1 else None
             return None if name is None else f"{name.partition('.')[0]}.{'block' if op == 'floordiv' else 'lane'}"
-        case Index(name=name):
+        case IndexExpr(name=name):
             return labels.get(name)
         case _:
             return None

@@ -8,19 +8,19 @@ from itertools import permutations
 
 from polyker.edit.find import place
 from polyker.edit.state import State
-from polyker.edit.step import Step, call_text, step_of
+from polyker.edit.step import EditStep, call_text, step_of
 from polyker.errors.base import PolykerError
 from polyker.poly.isl import isl_job
-from polyker.schedule.tree.nodes import Kind
+from polyker.schedule.tree.nodes import MemberKind
 
-SECONDS = 2.0  # of looking for an alternative
+SEARCH_SECONDS = 2.0  # of looking for an alternative
 _FACTORS = (1, 2, -1)
 _SHIFTS = (1, 2, 3, 4)
 
 
-def nearest(state: State, step: Step, tried: Callable[[State, Step], State]) -> str | None:
+def nearest(state: State, step: EditStep, tried: Callable[[State, EditStep], State]) -> str | None:
     """Return the first legal one of some steps near to an illegal one, as calls; None where none is found."""
-    until, before = time.monotonic() + SECONDS, str(state.schedule)
+    until, before = time.monotonic() + SEARCH_SECONDS, str(state.schedule)
     try:
         for steps in _candidates(state, step):
             if time.monotonic() > until:
@@ -42,7 +42,7 @@ def nearest(state: State, step: Step, tried: Callable[[State, Step], State]) -> 
     return None
 
 
-def _candidates(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+def _candidates(state: State, step: EditStep) -> Iterator[tuple[EditStep, ...]]:
     match step.name:
         case "interchange":
             yield from _leaning(step, step["order"])
@@ -68,7 +68,7 @@ def _candidates(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
             return
 
 
-def _leaning(step: Step, loops: tuple[str, ...]) -> Iterator[tuple[Step, ...]]:
+def _leaning(step: EditStep, loops: tuple[str, ...]) -> Iterator[tuple[EditStep, ...]]:
     """Yield the step after one loop leans on another."""
     for factor in _FACTORS:
         for one in loops:
@@ -77,7 +77,7 @@ def _leaning(step: Step, loops: tuple[str, ...]) -> Iterator[tuple[Step, ...]]:
                     yield step_of("skew", step.statement, {"loops": (one, other), "factor": factor}), step
 
 
-def _fusing(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+def _fusing(state: State, step: EditStep) -> Iterator[tuple[EditStep, ...]]:
     """Yield the fusion after the second statement is shifted, and less deep ones."""
     second = state.internal(step["second"])
     loops = [] if second is None else [x.name for x in state.loops(second)][: step["depth"]]
@@ -91,7 +91,7 @@ def _fusing(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
         yield (step_of("fuse", None, {"first": step["first"], "second": step["second"], "depth": depth}),)
 
 
-def _chained(state: State, step: Step) -> tuple[Step, ...]:
+def _chained(state: State, step: EditStep) -> tuple[EditStep, ...]:
     """Return the fusion after that of all statements in between."""
     names = list(state.names.statements.values())
     between = names[names.index(step["first"]) + 1 : names.index(step["second"])]
@@ -99,7 +99,7 @@ def _chained(state: State, step: Step) -> tuple[Step, ...]:
     return tuple(step_of("fuse", None, {"first": step["first"], "second": s, "depth": step["depth"]}) for s in seconds)
 
 
-def _other_loops(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+def _other_loops(state: State, step: EditStep) -> Iterator[tuple[EditStep, ...]]:
     """Yield the promotion at other loops, the next ones out first."""
     found = place(state, step.statement, (step["at"],), "promote")
     loops = [x.name for x in state.loops(found.statement)]
@@ -108,7 +108,7 @@ def _other_loops(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
         yield (step_of("promote", step.statement, {**dict(step.arguments), "at": loop}),)
 
 
-def _elsewhere(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
+def _elsewhere(state: State, step: EditStep) -> Iterator[tuple[EditStep, ...]]:
     """Yield the step on other loops of the statement: vectors the innermost first, threads the outermost."""
     vectors = step.name == "vectorise"
     argument = "role" if step.name == "map" else "threads"
@@ -116,13 +116,13 @@ def _elsewhere(state: State, step: Step) -> Iterator[tuple[Step, ...]]:
     found = place(state, step.statement, said, step.name)
     count = next(iter(said.values()))
     for loop in state.loops(found.statement)[:: -1 if vectors else 1]:
-        if loop.name not in said and loop.member.kind is Kind.SERIAL:
+        if loop.name not in said and loop.member.kind is MemberKind.SERIAL:
             given = {"sizes": {loop.name: count}} if vectors else {"loop": loop.name, argument: count}
             for statement in dict.fromkeys((step.statement, state.names.statements[found.statement])):
                 yield (step_of(step.name, statement, given),)
 
 
-def _other_offsets(step: Step) -> Iterator[tuple[Step, ...]]:
+def _other_offsets(step: EditStep) -> Iterator[tuple[EditStep, ...]]:
     for offset in _SHIFTS:
         for sign in (1, -1):
             changed = {n: sign * offset for n, _ in step["offsets"]}

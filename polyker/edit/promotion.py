@@ -8,33 +8,44 @@ from functools import reduce
 
 import islpy as isl
 
-from polyker.edit.find import Place, did_you_mean, place
+from polyker.edit.find import StatementPlace, did_you_mean, place
 from polyker.edit.show import constant_places
 from polyker.edit.state import State, state
-from polyker.edit.step import Step
+from polyker.edit.step import EditStep
 from polyker.errors.base import ScheduleError, failure
 from polyker.errors.schedules import BIG_BUFFER, NO_BUFFER, NO_TENSOR, NOT_SWIZZLED, UNUSED
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
+from polyker.ir.expr import IndexExpr
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, mod
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor, statements_of
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.materialise.copy_runs import Copied, copy_reads, copy_writes
-from polyker.schedule.legality.buffers import SHARED_LIMIT
+from polyker.schedule.legality.buffers import MAX_SHARED_BYTES
 from polyker.schedule.steps.promotion import modulo_of, promote
 from polyker.schedule.tree import nodes as trees
 from polyker.schedule.tree.block_threads import AXES
-from polyker.schedule.tree.nodes import STACK_BYTES, Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Tree
+from polyker.schedule.tree.nodes import (
+    MAX_STACK_BUFFER_BYTES,
+    Band,
+    Filter,
+    Leaf,
+    Member,
+    MemberKind,
+    Promotion,
+    ScheduleTree,
+    Scope,
+    Tree,
+)
 from polyker.schedule.tree.places import joined
 from polyker.schedule.tree.swizzle import largest_swizzle, why_not_swizzled
 from polyker.schedule.tree.to_isl import scope_ways
 
-REGISTER_ELEMENTS = 512  # of one buffer that is to lie in registers
-SCRATCH_BYTES = 1 << 26  # of one buffer in memory that the call brings
+MAX_REGISTER_ELEMENTS = 512  # of one buffer that is to lie in registers
+MAX_SCRATCH_BYTES = 1 << 26  # of one buffer in memory that the call brings
 
 
-def promoted(now: State, step: Step) -> Iterator[State]:
+def promoted(now: State, step: EditStep) -> Iterator[State]:
     """Yield the state with the tensor in a buffer of its own, then that with a copy of it."""
     tensor = _tensor(now, step["tensor"])
     at = _place(now, step, tensor)
@@ -62,7 +73,7 @@ def _tensor(now: State, name: str) -> TypedTensor:
     return next(t for t in now.program.tensors if t.label == name)
 
 
-def _place(now: State, step: Step, tensor: TypedTensor) -> Place | None:
+def _place(now: State, step: EditStep, tensor: TypedTensor) -> StatementPlace | None:
     """Return the loop: of the statement that was named, or of those that use the tensor."""
     if step["at"] is None:
         return None
@@ -72,14 +83,14 @@ def _place(now: State, step: Step, tensor: TypedTensor) -> Place | None:
     return place(now, None, (step["at"],), "promote", users)
 
 
-def _held(now: State, step: Step, tensor: TypedTensor, at: Place | None) -> State:
+def _held(now: State, step: EditStep, tensor: TypedTensor, at: StatementPlace | None) -> State:
     where = () if at is None else (at.statement, at.labels[step["at"]])
     limit = _limit(step)
     schedule = promote(build_scop(now.program), now.schedule, tensor.name, *where, limit=limit)
     return _finished(now, step, now.raw, schedule, tensor.name)
 
 
-def _copied(now: State, step: Step, tensor: TypedTensor, at: Place) -> State:
+def _copied(now: State, step: EditStep, tensor: TypedTensor, at: StatementPlace) -> State:
     label = at.labels[step["at"]]
 
     def refuse(reason: str) -> Exception:
@@ -93,7 +104,7 @@ def _copied(now: State, step: Step, tensor: TypedTensor, at: Place) -> State:
     writers = [s for s in inside if s.target == tensor.name]
     if not readers and not writers:
         raise failure(UNUSED, loop=step["at"], statement=now.names.statements[at.statement], tensor=tensor.label)
-    if any(m.kind is Kind.VECTOR for m in around):
+    if any(m.kind is MemberKind.VECTOR for m in around):
         raise refuse("it stands inside a vector loop")
     for s in (*readers, *writers):
         subscripts = [r.subscripts for r in s.reads() if r.tensor == tensor.name]
@@ -117,7 +128,7 @@ def _copied(now: State, step: Step, tensor: TypedTensor, at: Place) -> State:
     tree = _Copying(now, made, at.statement, label, step["memory"]).tree()
     labels = ((n, now.names.loop(m.label)) for n, m in zip(made.numbers, around, strict=True) if n is not None)
     program = replace(made.program, labels=(*made.program.labels, *labels))
-    return _finished(now, step, program, Schedule(tree, now.schedule.notes), made.tensor, made)
+    return _finished(now, step, program, ScheduleTree(tree, now.schedule.notes), made.tensor, made)
 
 
 def _together(body: Sequence[TypedNode], names: set[str], tensor: str) -> bool:
@@ -188,15 +199,15 @@ class _Copying:
 
     def _nest(self, s: TypedStatement, inner: Tree) -> Filter:
         """Return the loops of a copy beside what is inside."""
-        kind = Kind.UNROLL if self.memory == "registers" else Kind.SERIAL
+        kind = MemberKind.UNROLL if self.memory == "registers" else MemberKind.SERIAL
         threads = _threads(inner) if self.memory == "shared" else {}
         dealt = dict(zip(reversed(self.made.own), threads.items(), strict=False))
-        loops = [Member(((s.name, Index(i, i64)),), i, kind) for i in self.made.own if i not in dealt]
+        loops = [Member(((s.name, IndexExpr(i, i64)),), i, kind) for i in self.made.own if i not in dealt]
         for i, (axis, count) in reversed(dealt.items()):
-            index = Index(i, i64)
-            loops.append(Member(((s.name, mod(index, count)),), f"{i}.thread", Kind.THREAD, count, axis))
+            index = IndexExpr(i, i64)
+            loops.append(Member(((s.name, mod(index, count)),), f"{i}.thread", MemberKind.THREAD, count, axis))
             loops.append(Member(((s.name, floordiv(index, count)),), i, kind))
-        loops.sort(key=lambda m: m.kind is not Kind.THREAD)
+        loops.sort(key=lambda m: m.kind is not MemberKind.THREAD)
         return Filter((s.name,), Band(tuple(loops), Leaf()) if loops else Leaf())
 
     def _node(self, node: Tree, depth: int) -> Tree | None:
@@ -253,7 +264,8 @@ class _Copying:
 def _threads(tree: Tree) -> dict[str, int]:
     """Return the threads of the loops in a tree along x, y and z, where there are several."""
     most = {
-        a: max((m.extent for m in trees.loops(tree) if m.kind is Kind.THREAD and m.axis == a), default=1) for a in AXES
+        a: max((m.extent for m in trees.loops(tree) if m.kind is MemberKind.THREAD and m.axis == a), default=1)
+        for a in AXES
     }
     return {a: n for a, n in most.items() if n > 1}
 
@@ -270,7 +282,7 @@ def _part(now: State, made: Copied, conditions: Mapping[str, str]) -> isl.Set:
 
 
 def _finished(
-    now: State, step: Step, program: TypedProgram, schedule: Schedule, tensor: str, made: Copied | None = None
+    now: State, step: EditStep, program: TypedProgram, schedule: ScheduleTree, tensor: str, made: Copied | None = None
 ) -> State:
     """Return the state with the size, the layout and the memory of the buffer."""
     scop = build_scop(program)
@@ -282,20 +294,20 @@ def _finished(
     result = state(now.typed, program, replace(schedule, tree=tree))
     if step["memory"] == "registers":
         held = ((p, scope.child) for scope in trees.scopes(tree) for p in scope.promotions if p.tensor == tensor)
-        if any(p.elements() > REGISTER_ELEMENTS or not constant_places(result, p, child) for p, child in held):
-            reason = f"a loop that is not unrolled moves its elements, or there are more than {REGISTER_ELEMENTS}"
+        if any(p.elements() > MAX_REGISTER_ELEMENTS or not constant_places(result, p, child) for p, child in held):
+            reason = f"a loop that is not unrolled moves its elements, or there are more than {MAX_REGISTER_ELEMENTS}"
             label = result.program.tensor(tensor).label
             raise failure(NO_BUFFER, tensor=label, loop=step["at"] or "all", reason=reason)
     return result
 
 
-def _limit(step: Step) -> int:
+def _limit(step: EditStep) -> int:
     """Return the bytes that a buffer may have."""
-    limits = {"stack": STACK_BYTES, "registers": STACK_BYTES, "shared": SHARED_LIMIT}
-    return limits.get(step["memory"], SCRATCH_BYTES)
+    limits = {"stack": MAX_STACK_BUFFER_BYTES, "registers": MAX_STACK_BUFFER_BYTES, "shared": MAX_SHARED_BYTES}
+    return limits.get(step["memory"], MAX_SCRATCH_BYTES)
 
 
-def _buffers(scop: Scop, tree: Tree, tensor: str, step: Step, numbers: int) -> list[Promotion]:
+def _buffers(scop: Scop, tree: Tree, tensor: str, step: EditStep, numbers: int) -> list[Promotion]:
     """Return the buffer of each scope that holds the tensor; raises ScheduleError where one is larger than its memory."""
     found = scop.program.tensor(tensor)
     limit = _limit(step)
@@ -333,7 +345,7 @@ def _trimmed(tree: Tree, extents: Mapping[str, int]) -> Tree:
     """
 
     def whole(m: Member) -> Member:
-        if m.kind is not Kind.UNROLL or m.label not in extents:
+        if m.kind is not MemberKind.UNROLL or m.label not in extents:
             return m
         n = extents[m.label]
         return replace(m, extent=n, times=tuple((s, mod(t, n)) for s, t in m.times))
@@ -351,7 +363,7 @@ def _trimmed(tree: Tree, extents: Mapping[str, int]) -> Tree:
             return tree
 
 
-def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: int) -> Promotion:
+def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: EditStep, numbers: int) -> Promotion:
     """Return the buffer with the layout that was asked for: dimensions, outermost first, each whole or by blocks."""
     scratch, shared, pad = step["memory"] == "scratch", step["memory"] == "shared", step["pad"] or 0
     wanted = step["layout"]
@@ -385,7 +397,7 @@ def _laid_out(found: TypedTensor, modulo: tuple[int, ...], step: Step, numbers: 
     return _swizzled(found, held, step)
 
 
-def _swizzled(found: TypedTensor, promotion: Promotion, step: Step) -> Promotion:
+def _swizzled(found: TypedTensor, promotion: Promotion, step: EditStep) -> Promotion:
     """Return the buffer with the swizzle that was asked for."""
     row, itemsize, wanted = promotion.row, found.dtype.itemsize, step["swizzle"]
     if wanted is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from polyker.edit.moves import in_user_names, outcomes
 from polyker.edit.nearest import nearest
 from polyker.edit.state import State
-from polyker.edit.step import Step
+from polyker.edit.step import EditStep
 from polyker.errors.base import LegalityError, ScheduleError
 from polyker.ir.typed import TypedProgram
 from polyker.poly.dependences import Dependence, candidates
@@ -17,7 +17,7 @@ from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 
 
-class _Known(threading.local):
+class _LastProgram(threading.local):
     """The last program's description and dependences: isl's objects are of the thread that made them."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class _Known(threading.local):
         self.found: tuple[Dependence, ...] = ()
 
 
-_known = _Known()
+_known = _LastProgram()
 
 
 def described(program: TypedProgram) -> tuple[Scop, tuple[Dependence, ...]]:
@@ -71,7 +71,7 @@ def legal(states: Iterator[State]) -> State:
             return state
 
 
-def stepped(state: State, step: Step, *, advise: bool = True) -> State:
+def stepped(state: State, step: EditStep, *, advise: bool = True) -> State:
     """Return the state after a step that is proven legal.
 
     Raises ScheduleError where the step has no place, LegalityError where it would break a dependence; `advise`: the error

@@ -13,10 +13,10 @@ from polyker.ir.quasi_affine import indices_of, lit, mod
 from polyker.ir.typed import TypedStatement
 from polyker.ir.typed_printing import print_expr, relabel
 from polyker.poly.isl import read_set
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree, scopes
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree, scopes
 
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
-_LIMIT = 2000  # characters of a line
+_MAX_LINE_CHARACTERS = 2000  # characters of a line
 
 
 def nest(state: State) -> str:
@@ -26,7 +26,9 @@ def nest(state: State) -> str:
     where that is not the index itself, `j % 8`; `with` says which tensors have a buffer for each run of what is below; at a
     `barrier` the threads of a block meet.
     """
-    return "\n".join(escape(line, _LIMIT) for line in _Show(state).lines(state.schedule.tree, 0, _all(state)))
+    return "\n".join(
+        escape(line, _MAX_LINE_CHARACTERS) for line in _Show(state).lines(state.schedule.tree, 0, _all(state))
+    )
 
 
 def _all(state: State) -> tuple[str, ...]:
@@ -173,7 +175,7 @@ def constant_places(state: State, p: Promotion, child: Tree) -> bool:
             case Band(members=members, child=below):
                 for m in members:
                     # Each thread has a buffer of its own: its number moves nothing in that.
-                    if m.kind not in (Kind.UNROLL, Kind.VECTOR, Kind.TRANSPOSE, Kind.THREAD):
+                    if m.kind not in (MemberKind.UNROLL, MemberKind.VECTOR, MemberKind.TRANSPOSE, MemberKind.THREAD):
                         for s, time in m.times:
                             moving.setdefault(s, set()).update(indices_of(time))
                 visit(below)

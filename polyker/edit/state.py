@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from polyker.edit.names import Names, named
+from polyker.edit.names import ShownNames, named
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.tree.nodes import Member, Schedule, paths
+from polyker.schedule.tree.nodes import Member, ScheduleTree, paths
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class NamedLoop:
     """A loop as one statement knows it: the name shown, other names for it, and the member of the tree."""
 
     name: str
@@ -26,10 +26,10 @@ class State:
     typed: TypedProgram
     raw: TypedProgram
     program: TypedProgram
-    schedule: Schedule
-    names: Names
+    schedule: ScheduleTree
+    names: ShownNames
 
-    def changed(self, schedule: Schedule) -> State:
+    def changed(self, schedule: ScheduleTree) -> State:
         """Return the state with another tree."""
         return replace(self, schedule=schedule)
 
@@ -37,17 +37,17 @@ class State:
         """Return the generated name of a statement, or None."""
         return next((s for s, name in self.names.statements.items() if name == shown), None)
 
-    def loops(self, statement: str) -> tuple[Loop, ...]:
+    def loops(self, statement: str) -> tuple[NamedLoop, ...]:
         """Return the loops of a statement by its generated name, the outermost first, each once."""
-        found: dict[str, Loop] = {}
+        found: dict[str, NamedLoop] = {}
         for path in paths(self.schedule.tree, statement):
             for member in path:
                 name, *others = self.names.loop_of(member, statement)
-                found.setdefault(name, Loop(name, tuple(others), member))
+                found.setdefault(name, NamedLoop(name, tuple(others), member))
         return tuple(found.values())
 
 
-def state(typed: TypedProgram, program: TypedProgram, schedule: Schedule) -> State:
+def state(typed: TypedProgram, program: TypedProgram, schedule: ScheduleTree) -> State:
     """Return the state of a program and its schedule."""
     dressed, names = named(typed, program)
     return State(typed, program, dressed, schedule, names)

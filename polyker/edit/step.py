@@ -11,15 +11,15 @@ from polyker.errors.given import exact_text, integer, printed
 from polyker.errors.schedules import BAD_STEP
 
 MEMORIES = ("registers", "stack", "scratch", "shared")
-LIMIT = 1 << 31
-_LONG = 32  # loops of one step, characters of a list
+ARGUMENT_LIMIT = 1 << 31
+_MAX_SHOWN = 32  # loops of one step, characters of a list
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EditStep:
     """A step: its name, the statement that it was said of (or None), and its arguments by name, in a fixed order.
 
-    >>> print(Step("tile", "C", (("sizes", (("i", 8), ("j", 16))),)))
+    >>> print(EditStep("tile", "C", (("sizes", (("i", 8), ("j", 16))),)))
     s["C"].tile(i=8, j=16)
     """
 
@@ -50,7 +50,7 @@ class Step:
         return said
 
 
-def call_text(step: Step) -> str:
+def call_text(step: EditStep) -> str:
     """Return a step as the method call that makes it."""
     parts: list[str] = []
     for name, value in step.arguments:
@@ -85,8 +85,8 @@ class _Bad(Exception):
 
 def _integer(value: object, least: int) -> int:
     number = integer(value)
-    if number is None or not least <= number <= LIMIT:
-        raise _Bad(f"{printed(value)} is no whole number from {least} to {LIMIT}")
+    if number is None or not least <= number <= ARGUMENT_LIMIT:
+        raise _Bad(f"{printed(value)} is no whole number from {least} to {ARGUMENT_LIMIT}")
     return number
 
 
@@ -102,17 +102,17 @@ def _sizes(value: object) -> tuple[tuple[str, int], ...]:
 
 
 def _offsets(value: object) -> tuple[tuple[str, int], ...]:
-    return _pairs(value, -LIMIT)
+    return _pairs(value, -ARGUMENT_LIMIT)
 
 
 def _pairs(value: object, least: int) -> tuple[tuple[str, int], ...]:
-    if not isinstance(value, Mapping) or not 0 < len(value) <= _LONG:
+    if not isinstance(value, Mapping) or not 0 < len(value) <= _MAX_SHOWN:
         raise _Bad("there is no loop with a number")
     return tuple((_text(k), _integer(v, least)) for k, v in value.items())
 
 
 def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= _LONG:
+    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= _MAX_SHOWN:
         raise _Bad("there are not two loops or more, the outermost first,")
     found = tuple(_text(v) for v in value)
     if len(set(found)) < len(found):
@@ -148,7 +148,7 @@ def _layout(value: object) -> tuple[tuple[int, int], ...] | None:
     """Return the dimensions of a buffer, outermost first, as (dimension, block); a block of 0 is the whole dimension."""
     if value is None:
         return None
-    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= _LONG:
+    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= _MAX_SHOWN:
         raise _Bad(f"{printed(value)} is no list of dimensions")
     found = []
     for entry in value:
@@ -163,7 +163,7 @@ def _swizzle(value: object) -> int | bool | None:
     if value is None or isinstance(value, bool):
         return value or None
     number = integer(value)
-    if number is None or not 2 <= number <= LIMIT or number & (number - 1):
+    if number is None or not 2 <= number <= ARGUMENT_LIMIT or number & (number - 1):
         raise _Bad(f"swizzle={printed(value)} is neither True nor a power of two from 2 on")
     return number
 
@@ -172,8 +172,8 @@ def _padding(value: object) -> int | None:
     if value is None:
         return None
     number = integer(value)
-    if number is None or not 1 <= number <= LIMIT:
-        raise _Bad(f"pad={printed(value)} is no whole number of elements from 1 to {LIMIT}")
+    if number is None or not 1 <= number <= ARGUMENT_LIMIT:
+        raise _Bad(f"pad={printed(value)} is no whole number of elements from 1 to {ARGUMENT_LIMIT}")
     return number
 
 
@@ -206,7 +206,9 @@ FORMS: dict[str, Form] = {
         {"depth": 1},
     ),
     "distribute": Form('s.distribute("i")', {"loop": _name}, {}),
-    "skew": Form('s.skew(j="i", factor=1)', {"loops": _lean, "factor": lambda v: _integer(v, -LIMIT)}, {"factor": 1}),
+    "skew": Form(
+        's.skew(j="i", factor=1)', {"loops": _lean, "factor": lambda v: _integer(v, -ARGUMENT_LIMIT)}, {"factor": 1}
+    ),
     "shift": Form("s.shift(i=1)", {"offsets": _offsets}, {}),
     "reverse": Form('s.reverse("i")', {"loop": _name}, {}),
     "vectorise": Form("s.vectorise(j=8)", {"sizes": _sizes}, {}),
@@ -222,7 +224,7 @@ FORMS: dict[str, Form] = {
 }
 
 
-def step_of(name: object, statement: object, given: Mapping[str, object]) -> Step:
+def step_of(name: object, statement: object, given: Mapping[str, object]) -> EditStep:
     """Return a step, its arguments checked; raises ScheduleError saying how the step is written."""
     form = FORMS.get(name) if isinstance(name, str) else None
     if form is None or not isinstance(name, str):
@@ -238,7 +240,7 @@ def step_of(name: object, statement: object, given: Mapping[str, object]) -> Ste
             raise _Bad(f"{absent[0]!r} is missing")
         checked = {k: kind(values[k]) for k, kind in form.kinds.items()}
         form.together(checked)
-        return Step(name, who, tuple(checked.items()))
+        return EditStep(name, who, tuple(checked.items()))
     except _Bad as bad:
         raise failure(BAD_STEP, reason=bad, step=name, form=form.text) from None
 
@@ -247,7 +249,7 @@ def _all_names() -> str:
     return ", ".join(FORMS)
 
 
-def step_from_json(said: object) -> Step:
+def step_from_json(said: object) -> EditStep:
     """Return the step that a part of a JSON text tells; raises ScheduleError."""
     if not isinstance(said, Mapping) or not all(isinstance(k, str) for k in said):
         raise failure(BAD_STEP, reason="there is no object with a name", step="?", form='{"step": "tile", ...}')
@@ -255,4 +257,4 @@ def step_from_json(said: object) -> Step:
     return step_of(said.get("step"), said.get("statement"), rest)
 
 
-__all__ = ["FORMS", "Form", "ScheduleError", "Step", "call_text", "step_from_json", "step_of"]
+__all__ = ["FORMS", "EditStep", "Form", "ScheduleError", "call_text", "step_from_json", "step_of"]

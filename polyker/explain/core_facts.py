@@ -18,7 +18,7 @@ import numpy as np
 
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import host
-from polyker.explain.rates import CHAINS, Loop, fma_seconds, reading
+from polyker.explain.rates import CHAINS, RateLoop, fma_seconds, reading
 from polyker.machine.model import Target
 
 # Rounds in which the ways of one pattern take turns.
@@ -173,7 +173,7 @@ done:
 """
     code = build(text, host())
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(code.address)
-    loop = Loop(code, run)
+    loop = RateLoop(code, run)
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.perf_counter()

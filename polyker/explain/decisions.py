@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.ir.decision import Decision
-from polyker.schedule.tree.nodes import Kind, Schedule, loops
+from polyker.schedule.tree.nodes import MemberKind, ScheduleTree, loops
 
 _GENERATED = re.compile(r"(?<![A-Za-z_'.\d])[Sit]\d+\b")
 _STATEMENT = re.compile(r"S\d+")
@@ -18,7 +18,7 @@ def translated(text: str, names: Mapping[str, str]) -> str:
     return _GENERATED.sub(lambda found: names.get(found[0], found[0]), text)
 
 
-def decisions_of(schedule: Schedule, names: Mapping[str, str]) -> tuple[tuple[Decision, ...], tuple[Decision, ...]]:
+def decisions_of(schedule: ScheduleTree, names: Mapping[str, str]) -> tuple[tuple[Decision, ...], tuple[Decision, ...]]:
     """Return (decisions, refusals) of a schedule, in the user's names."""
     chosen: list[Decision] = []
     refused: list[Decision] = []
@@ -33,7 +33,7 @@ def decisions_of(schedule: Schedule, names: Mapping[str, str]) -> tuple[tuple[De
         )
         (chosen if told.chosen else refused).append(told)
     for member in loops(schedule.tree):
-        if member.kind is Kind.PARALLEL:
+        if member.kind is MemberKind.PARALLEL:
             base, dot, rest = member.label.partition(".")
             name = names.get(base, base) + dot + rest
             if not any(f"{name} run" in d.chosen for d in chosen):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.ir.kernel import For, Kernel, LoopKind
+from polyker.codegen.ir.kernel import For, KernelIR, LoopKind
 from polyker.codegen.ir.walk import statements
 from polyker.cost.memory import passed
 from polyker.edit.names import named
@@ -14,11 +14,11 @@ from polyker.explain import operations
 from polyker.explain.amounts import Amounts
 from polyker.explain.decisions import decisions_of
 from polyker.explain.intermediates import arena_bytes, intermediates_of
-from polyker.explain.levels import FULL, levels_of
+from polyker.explain.levels import USABLE_CACHE_SHARE, levels_of
 from polyker.explain.rates import Rates, names
-from polyker.explain.report import Amount, Explanation, Floor, Intermediate, Level, PassTime
+from polyker.explain.report import Amount, Explanation, Intermediate, LeastTime, LevelTraffic, PassTime
 from polyker.explain.traffic import moved_bytes
-from polyker.ir.decision import Step
+from polyker.ir.decision import PassRun
 from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import Gpu, Target
 from polyker.poly.isl import isl_job
@@ -47,7 +47,7 @@ def explain(
         arithmetic = operations.cycles(written, amounts, target)
         if amounts.fixed:
             arithmetic = min(arithmetic, operations.cycles(program, later, target))
-        levels: tuple[Level, ...] = ()
+        levels: tuple[LevelTraffic, ...] = ()
         if amounts.fixed and target.gpu is None:
             kept = [t.name for t in typed.tensors if t.role is Role.INOUT]
             levels = levels_of(artifact.loops or artifact.kernel, later.values, target, kept)
@@ -73,7 +73,7 @@ def explain(
     )
 
 
-def _passes(steps: tuple[Step, ...]) -> tuple[PassTime, ...]:
+def _passes(steps: tuple[PassRun, ...]) -> tuple[PassTime, ...]:
     """Return the passes that changed something or took a millisecond, each once, in the order of their first run."""
     found: dict[str, PassTime] = {}
     for s in steps:
@@ -92,13 +92,13 @@ def _sum_of(found: tuple[Intermediate, ...]) -> Amount:
     return sum((t.bytes for t in found if t.place == "memory"), 0)
 
 
-def _threads(kernel: Kernel) -> int:
+def _threads(kernel: KernelIR) -> int:
     """Return the threads on which its parallel loops run."""
     found = (s.lanes for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL)
     return max(found, default=1)
 
 
-def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | None, threads: int) -> Floor:
+def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | None, threads: int) -> LeastTime:
     """Return the floor: of so many cores that have the bandwidth of one each; with symbolic sizes, of bytes from memory."""
     if target.gpu is not None:
         return _gpu_floor(arithmetic, total, target, target.gpu)
@@ -107,17 +107,19 @@ def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | Non
     level = levels[-1]
     cycles = share * _per_byte(target, len(target.caches))
     if isinstance(total, int):
-        number = next((n for n, c in enumerate(target.caches) if total <= FULL * c.size), len(target.caches))
+        number = next(
+            (n for n, c in enumerate(target.caches) if total <= USABLE_CACHE_SHARE * c.size), len(target.caches)
+        )
         level, cycles = levels[number], share * _per_byte(target, number)
     if rates is None or not isinstance(total, int):
-        return Floor(arithmetic, cycles, level, threads)
+        return LeastTime(arithmetic, cycles, level, threads)
     second = rates.flops["f32"] / (2 * target.lanes(4) * target.fma_per_cycle)  # cycles of the model's
-    return Floor(arithmetic, cycles, level, threads, float(arithmetic) / second, share / rates.bandwidth[level])
+    return LeastTime(arithmetic, cycles, level, threads, float(arithmetic) / second, share / rates.bandwidth[level])
 
 
-def _gpu_floor(arithmetic: Amount, total: Amount, target: Target, gpu: Gpu) -> Floor:
+def _gpu_floor(arithmetic: Amount, total: Amount, target: Target, gpu: Gpu) -> LeastTime:
     """Return the floor of a GPU, from its published figures."""
-    floor = Floor(arithmetic / target.cores, total * gpu.clock / gpu.bandwidth, "memory", target.cores)
+    floor = LeastTime(arithmetic / target.cores, total * gpu.clock / gpu.bandwidth, "memory", target.cores)
     if not isinstance(total, int):
         return floor
     return replace(floor, arithmetic_seconds=floor.arithmetic / gpu.clock, memory_seconds=total / gpu.bandwidth)

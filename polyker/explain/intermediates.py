@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from polyker.codegen.ir.kernel import Const, For, Kernel, Load, LoopKind, Space, Store, Var
+from polyker.codegen.ir.kernel import Const, For, KernelIR, Load, LoopKind, Space, Store, Var
 from polyker.codegen.ir.walk import allocated, expressions, statements, subexpressions
 from polyker.codegen.ir.work import value_of
 from polyker.codegen.passes.simplify import unroll
@@ -16,14 +16,14 @@ from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
 from polyker.runtime.memory import kernel_arena
-from polyker.schedule.tree.nodes import Promotion, Schedule, Tree, scopes
+from polyker.schedule.tree.nodes import Promotion, ScheduleTree, Tree, scopes
 
 
 def intermediates_of(
     written: TypedProgram,
     program: TypedProgram,
-    schedule: Schedule,
-    kernel: Kernel,
+    schedule: ScheduleTree,
+    kernel: KernelIR,
     amounts: tuple[Amounts, Amounts],
     labels: Mapping[str, str],
 ) -> Iterator[Intermediate]:
@@ -83,7 +83,7 @@ def _buffers(tree: Tree) -> dict[str, list[Promotion]]:
     return found
 
 
-def registers(kernel: Kernel) -> frozenset[str]:
+def registers(kernel: KernelIR) -> frozenset[str]:
     """Return the tensors of which every buffer on the stack has a constant place in each access once loops are unrolled."""
     kernel = unroll(kernel)
     stack = {b.name for b in allocated(kernel.body)}
@@ -106,7 +106,7 @@ def registers(kernel: Kernel) -> frozenset[str]:
     return frozenset(t for t in tensors if not any(b.rpartition("_")[0] == t for b in moving))
 
 
-def _lent(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
+def _lent(kernel: KernelIR, values: Mapping[str, int]) -> dict[str, int]:
     """Return the bytes of each temporary in memory; one whose size is not known has none."""
     found = {}
     for b in kernel.buffers:
@@ -116,7 +116,7 @@ def _lent(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def arena_bytes(kernel: Kernel, values: Mapping[str, int]) -> int:
+def arena_bytes(kernel: KernelIR, values: Mapping[str, int]) -> int:
     """Return the bytes of the block in which the temporaries in memory lie, for the sizes of a call."""
     found = _lent(kernel, values)
     return kernel_arena(list(found), list(found.values()), kernel)[1]

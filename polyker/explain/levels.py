@@ -14,32 +14,32 @@ from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
 from polyker.codegen.ir.polynomial import polynomial
 from polyker.codegen.ir.walk import expressions, subexpressions
 from polyker.codegen.ir.work import value_of
-from polyker.explain.report import Level
+from polyker.explain.report import LevelTraffic
 from polyker.machine.model import Target
 
-FULL = 0.75  # of a cache is there for what a loop touches
-ACCESSES = 4000  # of a kernel that the model looks at
+USABLE_CACHE_SHARE = 0.75  # of a cache is there for what a loop touches
+MAX_MODEL_ACCESSES = 4000  # of a kernel that the model looks at
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class AccessNode:
     """An access: the buffer and its subscripts."""
 
     buffer: str
@@ -48,27 +48,27 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopNode:
     """A loop and what is in it."""
 
     loop: For
-    body: Body
+    body: ModelBody
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BranchNode:
     """What is done if a condition holds, and what else."""
 
     condition: KExpr
-    body: Body
-    orelse: Body
+    body: ModelBody
+    orelse: ModelBody
 
 
-Part: TypeAlias = Touch | Loop | Choice
-Body: TypeAlias = tuple[Part, ...]
+ModelNode: TypeAlias = AccessNode | LoopNode | BranchNode
+ModelBody: TypeAlias = tuple[ModelNode, ...]
 # Of each dimension the least and greatest subscript, and how many there are at most; and how often the access runs.
-Span: TypeAlias = tuple[tuple[tuple[int, int, int], ...], int]
-Ranges: TypeAlias = dict[str, tuple[int | None, int | None]]
+AccessSpan: TypeAlias = tuple[tuple[tuple[int, int, int], ...], int]
+LoopRanges: TypeAlias = dict[str, tuple[int | None, int | None]]
 Bytes: TypeAlias = dict[str, float]
 
 
@@ -86,47 +86,49 @@ class Footprint:
         return sum(self.both.values())
 
 
-def levels_of(kernel: Kernel, values: Mapping[str, int], target: Target, kept: Iterable[str] = ()) -> tuple[Level, ...]:
+def levels_of(
+    kernel: KernelIR, values: Mapping[str, int], target: Target, kept: Iterable[str] = ()
+) -> tuple[LevelTraffic, ...]:
     """Return the bytes between each cache and what lies behind it; () where the kernel is too large to look at.
 
     `values`: the kernel's integers. `kept`: buffers whose values are there before the call and needed.
     """
     model = _Model(kernel, values, target, frozenset(kept))
     body = model.body(kernel.body)
-    if model.count > ACCESSES:
+    if model.count > MAX_MODEL_ACCESSES:
         return ()
     names = [*(f"L{n}" for n in range(1, len(target.caches) + 1)), "memory"]
     found = []
     for near, far, cache in zip(names, names[1:], target.caches, strict=False):
-        ranges: Ranges = {n: (v, v) for n, v in values.items()}
-        read, written = model.traffic(body, ranges, cache.size * FULL)
-        found.append(Level(near, far, round(sum(read.values())), round(sum(written.values()))))
+        ranges: LoopRanges = {n: (v, v) for n, v in values.items()}
+        read, written = model.traffic(body, ranges, cache.size * USABLE_CACHE_SHARE)
+        found.append(LevelTraffic(near, far, round(sum(read.values())), round(sum(written.values()))))
     return tuple(found)
 
 
 class _Model:
-    def __init__(self, kernel: Kernel, values: Mapping[str, int], target: Target, kept: frozenset[str]) -> None:
+    def __init__(self, kernel: KernelIR, values: Mapping[str, int], target: Target, kept: frozenset[str]) -> None:
         self.values, self.kept = dict(values), kept
         self.line = target.caches[0].line
         self.buffers: dict[str, Buffer] = {b.name: b for b in kernel.buffers}
         self.lets: dict[str, KExpr] = {}
         self.count = 0
 
-    def body(self, block: Block) -> Body:
+    def body(self, block: StmtBlock) -> ModelBody:
         """Return the loops and accesses of a block."""
-        found: list[Part] = []
+        found: list[ModelNode] = []
         for stmt in block:
             for expr in expressions(stmt):
                 for e in subexpressions(expr):
                     if isinstance(e, Load):
-                        found.append(Touch(e.buffer, e.indices, False))
+                        found.append(AccessNode(e.buffer, e.indices, False))
             match stmt:
                 case Store(buffer=buffer, indices=indices):
-                    found.append(Touch(buffer, indices, True))
+                    found.append(AccessNode(buffer, indices, True))
                 case For(body=body):
-                    found.append(Loop(stmt, self.body(body)))
+                    found.append(LoopNode(stmt, self.body(body)))
                 case If(condition=condition, body=body, orelse=orelse):
-                    found.append(Choice(condition, self.body(body), self.body(orelse)))
+                    found.append(BranchNode(condition, self.body(body), self.body(orelse)))
                 case Allocate(buffers=own, body=body):
                     self.buffers |= {b.name: b for b in own}
                     found += self.body(body)
@@ -138,17 +140,17 @@ class _Model:
         self.count += len(found)
         return tuple(found)
 
-    def traffic(self, body: Body, ranges: Ranges, room: float) -> tuple[Bytes, Bytes]:
+    def traffic(self, body: ModelBody, ranges: LoopRanges, room: float) -> tuple[Bytes, Bytes]:
         """Return the bytes read from and written to beyond a cache while a body runs once."""
         body = tuple(self._decided(body, ranges))
         touched = self.footprint(body, ranges)
-        if touched.size <= room or not any(isinstance(part, Loop) for part in body):
+        if touched.size <= room or not any(isinstance(part, LoopNode) for part in body):
             return self.fresh(touched, touched)
-        if len(body) == 1 and isinstance(body[0], Loop):
+        if len(body) == 1 and isinstance(body[0], LoopNode):
             return self._loop(body[0], ranges, room)
         read: Bytes = {}
         written: Bytes = {}
-        group: list[Part] = []
+        group: list[ModelNode] = []
         for part in [*body, None]:
             if part is not None and (not group or self.footprint((*group, part), ranges).size <= room):
                 group.append(part)
@@ -159,7 +161,7 @@ class _Model:
             group = [part] if part is not None else []
         return read, written
 
-    def _loop(self, node: Loop, ranges: Ranges, room: float) -> tuple[Bytes, Bytes]:
+    def _loop(self, node: LoopNode, ranges: LoopRanges, room: float) -> tuple[Bytes, Bytes]:
         trips, middle = self._trips(node.loop, ranges)
         if not trips:
             return {}, {}
@@ -180,9 +182,9 @@ class _Model:
         back = {n: s for n, s in whole.stores.items() if not (n in own and n in once.loads and s <= once.both[n])}
         return read, back
 
-    def footprint(self, body: Body, ranges: Ranges) -> Footprint:
+    def footprint(self, body: ModelBody, ranges: LoopRanges) -> Footprint:
         """Return the bytes that a body touches, in whole cache lines."""
-        found: dict[str, list[tuple[bool, Span]]] = {}
+        found: dict[str, list[tuple[bool, AccessSpan]]] = {}
         self._spans(body, ranges, {}, found)
         loads: Bytes = {}
         stores: Bytes = {}
@@ -197,15 +199,15 @@ class _Model:
 
     def _spans(
         self,
-        body: Body,
-        ranges: Ranges,
+        body: ModelBody,
+        ranges: LoopRanges,
         trips: Mapping[str, int],
-        found: dict[str, list[tuple[bool, Span]]],
+        found: dict[str, list[tuple[bool, AccessSpan]]],
     ) -> None:
         """Add the accesses of a body."""
         total = prod(trips.values())
         for part in self._decided(body, ranges):
-            if isinstance(part, Loop):
+            if isinstance(part, LoopNode):
                 count, _ = self._trips(part.loop, ranges)
                 low, high = self._ends(part.loop, ranges)
                 if count:
@@ -234,10 +236,10 @@ class _Model:
         bound = [self._names(self.lets[n]) for n in found if n in self.lets]
         return frozenset(found).union(*bound)
 
-    def _decided(self, body: Body, ranges: Ranges) -> Iterator[Touch | Loop]:
+    def _decided(self, body: ModelBody, ranges: LoopRanges) -> Iterator[AccessNode | LoopNode]:
         """Yield the parts of a body; of choices what is chosen, both where that varies."""
         for part in body:
-            if not isinstance(part, Choice):
+            if not isinstance(part, BranchNode):
                 yield part
                 continue
             points = {n: low for n, (low, high) in ranges.items() if low is not None and low == high}
@@ -247,13 +249,13 @@ class _Model:
             if not holds:
                 yield from self._decided(part.orelse, ranges)
 
-    def _bytes(self, name: str, touches: Sequence[Span]) -> float:
+    def _bytes(self, name: str, touches: Sequence[AccessSpan]) -> float:
         """Return the bytes of the lines that accesses to a buffer reach together: of a box around them, or of each alone."""
         touches = list(dict.fromkeys(touches))
         whole = self._box(name, touches)
         return whole if len(touches) == 1 else min(whole, sum(self._box(name, [t]) for t in touches))
 
-    def _box(self, name: str, touches: Sequence[Span]) -> float:
+    def _box(self, name: str, touches: Sequence[AccessSpan]) -> float:
         buffer = self.buffers[name]
         size = buffer.dtype.itemsize
         hull = [(min(t[d][0] for t, _ in touches), max(t[d][1] for t, _ in touches)) for d in range(len(buffer.shape))]
@@ -282,7 +284,7 @@ class _Model:
         value = value_of(expr, self.values)
         return 1 if value is None else value
 
-    def _trips(self, loop: For, ranges: Ranges) -> tuple[int, int]:
+    def _trips(self, loop: For, ranges: LoopRanges) -> tuple[int, int]:
         """Return the number of iterations and the middle one, the loops around in the middle of their ranges."""
         middle = {n: (low + high) // 2 for n, (low, high) in ranges.items() if low is not None and high is not None}
         low, high = value_of(loop.lo, middle), value_of(loop.hi, middle)
@@ -291,14 +293,14 @@ class _Model:
         trips = max(0, -(-(high - low) // loop.step))
         return trips, low + trips // 2 * loop.step
 
-    def _ends(self, loop: For, ranges: Ranges) -> tuple[int, int]:
+    def _ends(self, loop: For, ranges: LoopRanges) -> tuple[int, int]:
         low, high = _extremes(loop.lo, ranges)[0], _extremes(loop.hi, ranges)[1]
         count, middle = self._trips(loop, ranges)
         first = middle - count // 2 * loop.step
         return (first if low is None else low), (first + count * loop.step if high is None else high) - 1
 
 
-def _extremes(expr: KExpr, ranges: Ranges) -> tuple[int | None, int | None]:
+def _extremes(expr: KExpr, ranges: LoopRanges) -> tuple[int | None, int | None]:
     """Return the least and the greatest value of an index expression, None where they cannot be told."""
     low: int | None = 0
     high: int | None = 0
@@ -311,7 +313,7 @@ def _extremes(expr: KExpr, ranges: Ranges) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _of_atom(atom: KExpr, ranges: Ranges) -> tuple[int | None, int | None]:
+def _of_atom(atom: KExpr, ranges: LoopRanges) -> tuple[int | None, int | None]:
     match atom:
         case Var(name=name):
             return ranges.get(name, (None, None))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from polyker.explain.amounts import Amounts
-from polyker.explain.report import Amount, Work
+from polyker.explain.report import Amount, StatementWork
 from polyker.ir.expr import BITWISE, COMPARISONS, DOTS, Call, Cast, Expr, Literal, Read
 from polyker.ir.functions import cost_of
 from polyker.ir.instructions import MEANINGS
@@ -75,7 +75,9 @@ def instructions(operations: Mapping[str, int]) -> int:
     return fused + sum(others)
 
 
-def work_of(program: TypedProgram, amounts: Amounts, names: Mapping[str, str], labels: Mapping[str, str]) -> list[Work]:
+def work_of(
+    program: TypedProgram, amounts: Amounts, names: Mapping[str, str], labels: Mapping[str, str]
+) -> list[StatementWork]:
     """Return what each statement computes; those that compute nothing are left out."""
     found = []
     for s in program.statements():
@@ -89,7 +91,7 @@ def work_of(program: TypedProgram, amounts: Amounts, names: Mapping[str, str], l
                 shown = "comparisons" if name in COMPARISONS else name
                 functions[shown] = functions.get(shown, 0) + n * instances
         text = statement_text(s, labels)
-        found.append(Work(names[s.name], text, instances, flops(operations, s) * instances, functions, exact))
+        found.append(StatementWork(names[s.name], text, instances, flops(operations, s) * instances, functions, exact))
     return found
 
 

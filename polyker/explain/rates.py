@@ -90,7 +90,7 @@ def levels(target: Target) -> list[tuple[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class RateLoop:
     """Machine code of one measuring loop; it lives as long as this."""
 
     code: LoadedCode
@@ -98,7 +98,7 @@ class Loop:
 
 
 @cache
-def fma_loop(dtype: str, target: Target, adds: bool = False) -> Loop:
+def fma_loop(dtype: str, target: Target, adds: bool = False) -> RateLoop:
     """Return `run(x, n)`: n rounds of fused multiply-adds on vectors that stay in registers; x: 3 vectors, read and written.
 
     `adds`: with as many additions, in chains of their own.
@@ -142,7 +142,7 @@ done:
 }}
 """
     code = build(text, target)
-    return Loop(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address))
+    return RateLoop(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address))
 
 
 def peak(dtype: str, target: Target, seconds: float = 0.2) -> float:
@@ -164,7 +164,7 @@ def fma_seconds(dtype: str, target: Target, rounds: int, adds: bool = False) -> 
 
 
 @cache
-def copy_loop(target: Target, *, streaming: bool) -> Loop:
+def copy_loop(target: Target, *, streaming: bool) -> RateLoop:
     """Return `run(destination, source, n, times)`: copies n blocks of 4 vectors; streaming: by non-temporal stores."""
     vector, size = f"<{target.vector_bytes} x i8>", target.vector_bytes
     hint = ", !nontemporal !0" if streaming else ""
@@ -205,7 +205,7 @@ done:
 """
     code = build(text, target)
     kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    return Loop(code, ctypes.CFUNCTYPE(None, *kinds)(code.address))
+    return RateLoop(code, ctypes.CFUNCTYPE(None, *kinds)(code.address))
 
 
 @cache
@@ -230,7 +230,7 @@ def bandwidth(size: int, seconds: float = 0.1) -> float:
 
 
 @cache
-def read_loop(target: Target) -> Loop:
+def read_loop(target: Target) -> RateLoop:
     """Return `run(sink, source, n, times)`: reads n blocks of 8 vectors, and stores one vector that depends on all."""
     vector, size = f"<{target.vector_bytes // 8} x i64>", target.vector_bytes
     reads = []
@@ -273,7 +273,7 @@ done:
 """
     code = build(text, target)
     kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    return Loop(code, ctypes.CFUNCTYPE(None, *kinds)(code.address))
+    return RateLoop(code, ctypes.CFUNCTYPE(None, *kinds)(code.address))
 
 
 def reading(size: int, seconds: float = 0.05) -> float:

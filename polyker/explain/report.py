@@ -13,7 +13,7 @@ Amount: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StatementWork:
     """One statement: its text, how often it runs, and what it computes.
 
     `flops`: additions, subtractions, multiplications and divisions, of integers too; a multiply-add is two, complex ones are
@@ -50,7 +50,7 @@ class PassTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelTraffic:
     """Bytes that the schedule moves between a cache (`near`) and what lies behind it (`far`), by the model."""
 
     near: str
@@ -76,7 +76,7 @@ class Intermediate:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LeastTime:
     """The least time: of arithmetic, and of the compulsory bytes from `level`; the larger is the floor.
 
     Cycles by the target's model. Seconds where the machine was measured, else None.
@@ -108,7 +108,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """A run: the median of so many calls in seconds, and the floor's share of it in percent."""
 
     seconds: float
@@ -127,20 +127,20 @@ class Explanation:
     """
 
     title: str
-    statements: tuple[Work, ...]
+    statements: tuple[StatementWork, ...]
     flops: Amount
     scheduled_flops: Amount | None
     arguments: tuple[Moved, ...]
     bytes: Amount
     intensity: Amount
-    levels: tuple[Level, ...]
+    levels: tuple[LevelTraffic, ...]
     intermediates: tuple[Intermediate, ...]
     peak_bytes: Amount
-    floor: Floor
+    floor: LeastTime
     decisions: tuple[Decision, ...]
     refused: tuple[Decision, ...]
     passes: tuple[PassTime, ...] = ()
-    measured: Measured | None = None
+    measured: MeasuredRun | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as dictionaries, lists, numbers and texts, for JSON; symbolic amounts as texts."""
@@ -151,7 +151,7 @@ class Explanation:
     def with_run(self, seconds: float, runs: int) -> Explanation:
         """Return the explanation with a measured time."""
         floor = self.floor.seconds
-        return replace(self, measured=Measured(seconds, runs, None if floor is None else 100 * floor / seconds))
+        return replace(self, measured=MeasuredRun(seconds, runs, None if floor is None else 100 * floor / seconds))
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -216,7 +216,7 @@ def _lines(e: Explanation) -> Iterator[str]:
             yield f"  {p.name:<{width}}  {1e3 * p.seconds:7.1f} ms{', changed' if p.changed else ''}"
 
 
-def _floor(floor: Floor) -> Iterator[str]:
+def _floor(floor: LeastTime) -> Iterator[str]:
     many = f" on each of {floor.threads} cores" if floor.threads > 1 else ""
     for kind, cycles, seconds in (
         ("arithmetic", floor.arithmetic, floor.arithmetic_seconds),

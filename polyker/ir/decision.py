@@ -29,7 +29,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PassRun:
     """One run of a pass: its name, level, time in seconds, whether it changed its unit, and the alternative it was a part of.
 
     Passes of an alternative that was given up are marked so.

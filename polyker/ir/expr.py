@@ -47,7 +47,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexExpr:
     """The value of an index (an iterator of the statement or of a reduction around it); i64 once typed."""
 
     name: str
@@ -56,7 +56,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SizeExpr:
     """The value of a size (a symbol that the shapes or the caller give); i64 once typed."""
 
     name: str
@@ -143,7 +143,7 @@ class Reduce:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Expr: TypeAlias = Literal | Index | Size | Dots | Read | Call | Cast | Reduce
+Expr: TypeAlias = Literal | IndexExpr | SizeExpr | Dots | Read | Call | Cast | Reduce
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

@@ -6,7 +6,7 @@ import math
 from typing import assert_never
 
 from polyker.ir.dtypes import bool_
-from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Pad, Range, Read, Reduce, Size
+from polyker.ir.expr import Call, Cast, Dots, Expr, IndexExpr, Literal, Pad, Range, Read, Reduce, SizeExpr
 
 _OR, _AND, _NOT, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(1, 14)
 _INFIX = {
@@ -22,7 +22,7 @@ SYMBOLS = {op: symbol for op, (symbol, _) in _INFIX.items()} | {"bit_not": "~"}
 def print_expr(expr: Expr) -> str:
     """Return an expression in the notation.
 
-    >>> print_expr(Call("mul", (Index("i"), Call("add", (Index("j"), Literal(1))))))
+    >>> print_expr(Call("mul", (IndexExpr("i"), Call("add", (IndexExpr("j"), Literal(1))))))
     'i * (j + 1)'
     """
     return _render(expr, False)[0]
@@ -58,7 +58,7 @@ def _render(expr: Expr, subscript: bool) -> tuple[str, int]:
     match expr:
         case Literal(value=value):
             return _literal(value)
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return name, _ATOM
         case Dots():
             return "...", _ATOM

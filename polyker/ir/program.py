@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Range, Read, Size, reads_in
+from polyker.ir.expr import Expr, Range, Read, SizeExpr, reads_in
 from polyker.ir.printing import print_conditions, print_expr, print_range, print_subscripts
 
 _UPDATES = {
@@ -108,7 +108,7 @@ class Program:
     def keywords(self) -> tuple[str, ...]:
         """The sizes that no parameter and no declared shape of an input gives alone: the caller gives them by keyword."""
         shapes = (d.shape or () for d in self.types if d.name in self.inputs)
-        given = {e.name for shape in shapes for e in shape if isinstance(e, Size)} | set(self.parameters)
+        given = {e.name for shape in shapes for e in shape if isinstance(e, SizeExpr)} | set(self.parameters)
         return tuple(name for name in self.sizes if name not in given)
 
     def own_names(self, count: int, fixed: Iterable[str] = ()) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Size, transform, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, SizeExpr, transform, walk
 
 
 def lit(value: int) -> Literal:
@@ -77,7 +77,7 @@ def print_affine(expr: Expr) -> str:
     match expr:
         case Literal(value=value):
             return str(int(value.real))
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return name
         case Call(op="add", args=args):
             return "(" + " + ".join(print_affine(a) for a in args) + ")"
@@ -104,7 +104,7 @@ def print_affine(expr: Expr) -> str:
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     """Return `expr` with each index that `values` names replaced."""
-    return transform(expr, lambda e: values.get(e.name, e) if isinstance(e, Index) else e)
+    return transform(expr, lambda e: values.get(e.name, e) if isinstance(e, IndexExpr) else e)
 
 
 def coefficients(expr: Expr) -> dict[str, int] | None:
@@ -112,7 +112,7 @@ def coefficients(expr: Expr) -> dict[str, int] | None:
     match expr:
         case Literal(value=value):
             return {"": int(value.real)}
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return {name: 1}
         case Call(op="add", args=args):
             total: dict[str, int] = {}
@@ -146,4 +146,4 @@ def coefficients(expr: Expr) -> dict[str, int] | None:
 
 def indices_of(expr: Expr) -> frozenset[str]:
     """Return the names of the indices that an expression uses."""
-    return frozenset(e.name for e in walk(expr) if isinstance(e, Index))
+    return frozenset(e.name for e in walk(expr) if isinstance(e, IndexExpr))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from polyker.ir.expr import Call, Cast, Dots, Expr, Index, Literal, Read, Reduce, Size, transform
+from polyker.ir.expr import Call, Cast, Dots, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, transform
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 
 _INFIX = {
@@ -91,7 +91,7 @@ def print_expr(expr: Expr, labels: Mapping[str, str], level: int = 0) -> str:
     match expr:
         case Literal(value=value):
             return str(value) if not isinstance(value, (int, float)) or value >= 0 or level < _SIGN else f"({value})"
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return labels.get(name, name)
         case Dots():
             return "..."

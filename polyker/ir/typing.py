@@ -24,13 +24,13 @@ from polyker.ir.expr import (
     Call,
     Cast,
     Expr,
-    Index,
+    IndexExpr,
     Literal,
     Pad,
     Range,
     Read,
     Reduce,
-    Size,
+    SizeExpr,
     reads_in,
 )
 from polyker.ir.functions import TABLE, Function
@@ -40,7 +40,7 @@ from polyker.ir.printing import SYMBOLS
 from polyker.ir.promotion import UnknownType, ValueType, computed, fits, floating, promote
 from polyker.ir.reductions import admitted, reduction
 
-Typed: TypeAlias = tuple[Expr, ValueType]
+TypedExpr: TypeAlias = tuple[Expr, ValueType]
 
 _NOT_BOOL = "use `not`, or convert first: `i64(...)`"
 _REAL_PART = "take the real part: `real(...)`"
@@ -62,7 +62,7 @@ class Typer:
     domains: Mapping[str, str]
     acc: DType | None = None
 
-    def type(self, expr: Expr) -> Typed:
+    def type(self, expr: Expr) -> TypedExpr:
         """Return the typed expression and its type for promotion.
 
         Raises:
@@ -72,7 +72,7 @@ class Typer:
         match expr:
             case Literal(value=value):
                 return literal(value, expr.span)
-            case Index() | Size():
+            case IndexExpr() | SizeExpr():
                 return replace(expr, dtype=i64), _WEAK["i"]
             case Read():
                 return self._read(expr)
@@ -93,7 +93,7 @@ class Typer:
             return None
         return truth(*self.type(conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions))))
 
-    def _read(self, expr: Read) -> Typed:
+    def _read(self, expr: Read) -> TypedExpr:
         found = self.types[expr.tensor]
         if found is None:
             raise UnknownType(expr.tensor)
@@ -114,13 +114,13 @@ class Typer:
                 return node if found.dtype == i64 else Cast(i64, node, i64, expr.span)
             case Call(args=args):
                 return replace(expr, args=tuple(self.subscript(a) for a in args), dtype=i64)
-            case Literal() | Index() | Size():
+            case Literal() | IndexExpr() | SizeExpr():
                 return replace(expr, dtype=i64)
             case _:
                 node, found = self.type(expr)
                 raise failure(NOT_INTEGER, span=expr.span, tensor="an expression", dtype=found)
 
-    def _call(self, expr: Call) -> Typed:
+    def _call(self, expr: Call) -> TypedExpr:
         op, span = expr.op, expr.span
         if op == "add":
             return self._sum(expr)
@@ -144,7 +144,7 @@ class Typer:
             return _fold(op, args, span)
         return unary(op, args[0], span) if len(args) == 1 else several(op, args, span)
 
-    def _operands(self, expr: Call) -> list[Typed]:
+    def _operands(self, expr: Call) -> list[TypedExpr]:
         try:
             return [self.type(a) for a in expr.args]
         except DTypeError as error:
@@ -153,7 +153,7 @@ class Typer:
                 raise
             raise advised(error, hint) from None
 
-    def _sum(self, expr: Call) -> Typed:
+    def _sum(self, expr: Call) -> TypedExpr:
         """Type a sum; `a - b` is add(a, neg(b)), and is typed as a subtraction: b is converted before it is negated."""
         total = self.type(expr.args[0])
         for place, arg in enumerate(expr.args[1:]):
@@ -171,7 +171,7 @@ class Typer:
                     total = _join("add", total, term, promote(total[1], term[1]), expr.span, place > 0)
         return total
 
-    def _reduce(self, expr: Reduce) -> Typed:
+    def _reduce(self, expr: Reduce) -> TypedExpr:
         body, found = self.type(expr.body)
         result, acc = reduction(expr.op, found, self.acc, expr.span)
         if expr.op in ("any", "all"):
@@ -188,7 +188,7 @@ class Typer:
         return replace(expr, ranges=ranges, body=body, conditions=kept, dtype=dtype, acc=acc, domain=domain), result
 
 
-def literal(value: bool | int | float | complex, span: Span | None) -> Typed:
+def literal(value: bool | int | float | complex, span: Span | None) -> TypedExpr:
     """Return a typed constant; weak but for bool."""
     if isinstance(value, bool):
         return Literal(value, bool_, span), _BOOL
@@ -262,7 +262,7 @@ def truth(node: Expr, found: ValueType) -> Expr:
     return Call("ne", (node, Literal(zero, node.dtype)), bool_, node.span)
 
 
-def _join(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None, chain: bool) -> Typed:
+def _join(op: str, left: TypedExpr, right: TypedExpr, kind: ValueType, span: Span | None, chain: bool) -> TypedExpr:
     """Return `left op right` in the type `kind`; with `chain`, `left` was made by this chain and its call goes on."""
     dtype = computed(kind.dtype)
     a, b = convert(*left, kind, span), convert(*right, kind, span)
@@ -278,7 +278,7 @@ def _join(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None
     return Call(name, (a, b), dtype, span), kind
 
 
-def _fold(op: str, args: list[Typed], span: Span | None) -> Typed:
+def _fold(op: str, args: list[TypedExpr], span: Span | None) -> TypedExpr:
     total = args[0]
     for place, arg in enumerate(args[1:]):
         kind = promote(total[1], arg[1])
@@ -290,7 +290,7 @@ def _fold(op: str, args: list[Typed], span: Span | None) -> Typed:
     return total
 
 
-def _bitwise(expr: Call, args: list[Typed]) -> Typed:
+def _bitwise(expr: Call, args: list[TypedExpr]) -> TypedExpr:
     """Type a bitwise operation, as numpy's: of bool it is a logical one, and shifts are of i8 at least."""
     op, span = expr.op, expr.span
     if op == "bit_not":
@@ -313,7 +313,7 @@ def _bitwise(expr: Call, args: list[Typed]) -> Typed:
     return total
 
 
-def _join_bits(op: str, left: Typed, right: Typed, kind: ValueType, span: Span | None, chain: bool) -> Expr:
+def _join_bits(op: str, left: TypedExpr, right: TypedExpr, kind: ValueType, span: Span | None, chain: bool) -> Expr:
     a, b = left[0], right[0]
     if kind.weak and isinstance(a, Literal) and isinstance(b, Literal):
         value = folded(op, int(a.value.real), int(b.value.real))
@@ -327,7 +327,7 @@ def _join_bits(op: str, left: Typed, right: Typed, kind: ValueType, span: Span |
     return Call(op, (a, b), kind.dtype, span)
 
 
-def _power(base: Typed, exponent: Typed, span: Span | None) -> Typed:
+def _power(base: TypedExpr, exponent: TypedExpr, span: Span | None) -> TypedExpr:
     kind = promote(base[1], exponent[1])
     if kind == _BOOL:
         kind = ValueType(i8)
@@ -343,7 +343,7 @@ def _negate(node: Expr, span: Span | None) -> Expr:
     return Call("neg", (node,), node.dtype, span)
 
 
-def unary(op: str, arg: Typed, span: Span | None) -> Typed:
+def unary(op: str, arg: TypedExpr, span: Span | None) -> TypedExpr:
     """Type a negation or a function of one argument, as numpy's."""
     node, found = arg
     dtype = found.dtype
@@ -378,7 +378,7 @@ def unary(op: str, arg: Typed, span: Span | None) -> Typed:
     return _called(known, [arg], found, span)
 
 
-def _called(known: Function, given: Sequence[Typed], kind: ValueType, span: Span | None) -> Typed:
+def _called(known: Function, given: Sequence[TypedExpr], kind: ValueType, span: Span | None) -> TypedExpr:
     """Return the call of a function of arguments of one type, or what it is written by where no later part is to meet it."""
     where = computed(kind.dtype)
     args = [node if found == kind else convert(node, found, kind, span) for node, found in given]
@@ -398,7 +398,7 @@ def _called(known: Function, given: Sequence[Typed], kind: ValueType, span: Span
     return composed(known.written, args, apply, lambda n: Literal(constant_value(n, where, span), where, span)), kind
 
 
-def _counted(op: str, node: Expr, found: ValueType, span: Span | None) -> Typed:
+def _counted(op: str, node: Expr, found: ValueType, span: Span | None) -> TypedExpr:
     """Type a function of the bits of a magnitude, u8 as numpy's; a Call keeps the type of its argument."""
     if found.dtype.kind not in "biu":
         raise failure(NO_LOOP, span=span, op=op, types=found, advice="convert it first: `i64(...)`")
@@ -424,7 +424,7 @@ def _classified(op: str, node: Expr, found: ValueType, span: Span | None) -> Exp
     return Call("not", (told,), bool_, span) if op == "isnan" else told
 
 
-def several(op: str, args: list[Typed], span: Span | None) -> Typed:
+def several(op: str, args: list[TypedExpr], span: Span | None) -> TypedExpr:
     """Type a function of several arguments, which are converted to one type, as numpy's."""
     kinds = [found for _, found in args]
     known = TABLE[op]
@@ -441,7 +441,7 @@ def several(op: str, args: list[Typed], span: Span | None) -> Typed:
     return _called(known, args, kind, span)
 
 
-def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:
+def compare(op: str, left: TypedExpr, right: TypedExpr, span: Span | None) -> Expr:
     """Type a comparison; integers compare exactly whatever their types, as numpy's."""
     (a, x), (b, y) = left, right
     if op not in ("eq", "ne") and (x.dtype.is_complex or y.dtype.is_complex):
@@ -462,7 +462,7 @@ def compare(op: str, left: Typed, right: Typed, span: Span | None) -> Expr:
     return Call(op, args, bool_, span)
 
 
-def _compare_literal(op: str, value: Typed, other: Literal, span: Span | None) -> Expr:
+def _compare_literal(op: str, value: TypedExpr, other: Literal, span: Span | None) -> Expr:
     """Compare an integer with a constant that may lie outside its type: then the answer is known."""
     number = int(other.value.real)
     dtype = value[1].dtype

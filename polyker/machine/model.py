@@ -48,7 +48,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefetch:
+class PrefetchPolicy:
     """What prefetch instructions are for.
 
     The first four are rates in any unit, of one pattern each: by the core's own prefetchers, with requests into the first cache,
@@ -148,7 +148,7 @@ class Target:
     native_bytes: int = 0
     add_pipes: int = 0
     memory: Memory = Memory()
-    prefetch: Prefetch = Prefetch()
+    prefetch: PrefetchPolicy = PrefetchPolicy()
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""

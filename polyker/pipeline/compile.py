@@ -46,10 +46,10 @@ from polyker.poly.isl import isl_job
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.normalise.argument_order import orders_of, strided
 from polyker.schedule.gpu.auto import lanes_unrolled
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 # isl operations that a schedule which a user gave may take: it has none to fall back on.
-GIVEN_QUOTA = 16_000_000
+GIVEN_SCHEDULE_ISL_OPERATIONS = 16_000_000
 
 
 class Stages(Mapping[str, str]):
@@ -78,7 +78,7 @@ def compile_typed(
     layouts: tuple[Layout, ...],
     target: Target,
     options: Options,
-    given: tuple[TypedProgram, Schedule] | None = None,
+    given: tuple[TypedProgram, ScheduleTree] | None = None,
     watch: Watch | None = None,
 ) -> Artifact:
     """Return the compiled kernel of a typed program; `layouts` are one an argument (see polyker.codegen.artifact).
@@ -98,7 +98,7 @@ def compile_typed(
     if given is None:
         program, schedule, lowered = scheduled(typed, run)
     else:
-        with isl_job("schedule", GIVEN_QUOTA):
+        with isl_job("schedule", GIVEN_SCHEDULE_ISL_OPERATIONS):
             program, schedule, lowered = proven_kernel(Ordered(*given), run)
     check(program, "the last rewrite", typed)
     check(lowered.kernel, "lower")
@@ -127,7 +127,7 @@ def _compile_gpu(
     run: Run,
     gpu: Gpu,
     options: Options,
-    given: tuple[TypedProgram, Schedule] | None,
+    given: tuple[TypedProgram, ScheduleTree] | None,
     again: Again,
 ) -> Artifact:
     """Return the kernels of a typed program for a GPU, or for the simulator of one; arguments as of `compile_typed`."""
@@ -135,7 +135,7 @@ def _compile_gpu(
     if given is None:
         program, schedule, lowered = scheduled_gpu(typed, run, gpu)
     else:
-        with isl_job("schedule", GIVEN_QUOTA):
+        with isl_job("schedule", GIVEN_SCHEDULE_ISL_OPERATIONS):
             program, schedule = given
             ordered = Ordered(program, replace(schedule, tree=lanes_unrolled(schedule.tree)))
             program, schedule, lowered = proven_kernel(ordered, run)
@@ -182,7 +182,7 @@ def started(
 
 def start_to_edit(
     typed: TypedProgram, target: Target, options: Options, *, auto: bool
-) -> tuple[TypedProgram, Schedule]:
+) -> tuple[TypedProgram, ScheduleTree]:
     """Return what a user's schedule starts from, and the program that it orders: the automatic schedule of dense arrays, in
     which each index keeps its own loop; or the order of the text, each statement its own nest.
 

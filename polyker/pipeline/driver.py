@@ -11,14 +11,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.ir.verify import verify
 from polyker.errors.base import InternalError
-from polyker.ir.decision import Decision, Step
+from polyker.ir.decision import Decision, PassRun
 from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
-from polyker.pipeline.passes import At, Level, Ordered, Pass
+from polyker.pipeline.passes import At, Ordered, Pass, PassLevel
 from polyker.rewrite.core.verify import verify_program
 
 Unit = TypeVar("Unit")
@@ -33,9 +33,9 @@ class Run:
     """
 
     at: At
-    watch: Callable[[Step, Any], None] | None = None
+    watch: Callable[[PassRun, Any], None] | None = None
     everywhere: bool = field(default_factory=lambda: os.environ.get("POLYKER_VERIFY", "") not in ("", "0"))
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PassRun] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     alternative: str = ""
 
@@ -58,7 +58,7 @@ class Run:
         found, decisions = made if isinstance(made, tuple) else (made, ())
         self.decisions += (replace(d, made_by=d.made_by or one.name) for d in decisions)
         changed = found is not unit and found != unit
-        step = Step(one.name, one.level.value, taken, changed, self.alternative)
+        step = PassRun(one.name, one.level.value, taken, changed, self.alternative)
         self.steps.append(step)
         if self.watch is not None:
             self.watch(step, found)
@@ -67,11 +67,11 @@ class Run:
         return found
 
     @contextmanager
-    def timing(self, name: str, level: Level) -> Iterator[None]:
+    def timing(self, name: str, level: PassLevel) -> Iterator[None]:
         """Count what is run inside as a step: the proof and the lowering, which are no functions from a unit to a unit."""
         start = perf_counter()
         yield
-        self.steps.append(Step(name, level.value, perf_counter() - start, False, self.alternative))
+        self.steps.append(PassRun(name, level.value, perf_counter() - start, False, self.alternative))
 
     @contextmanager
     def trying(self, alternative: str) -> Iterator[Callable[[], None]]:
@@ -97,7 +97,7 @@ def check(unit: Any, name: str, source: Any = None) -> None:
                 verify_program(unit, source)
             case Ordered(program=program):
                 verify_program(program, None if source is None else source.program)
-            case Kernel():
+            case KernelIR():
                 verify(unit)
             case _:
                 pass
@@ -112,19 +112,19 @@ def printed(unit: Any) -> str:
             return print_typed(unit)
         case Ordered(program=program, schedule=schedule):
             return "\n".join((print_typed(program), "", str(schedule), *map(str, schedule.notes)))
-        case Kernel():
+        case KernelIR():
             return print_kernel(unit)
         case _:
             return str(unit)
 
 
-def _dump(folder: Path, number: int) -> Callable[[Step, Any], None]:
+def _dump(folder: Path, number: int) -> Callable[[PassRun, Any], None]:
     """Return a function that writes what each pass made into a folder of this compile, one file a pass that changed it."""
     place = folder / f"{os.getpid()}-{number:04}"
     place.mkdir(parents=True, exist_ok=True)
     files = count()
 
-    def write(step: Step, unit: Any) -> None:
+    def write(step: PassRun, unit: Any) -> None:
         number = next(files)
         if step.changed or not number:
             (place / f"{number:03}-{step.name}.txt").write_text(printed(unit) + "\n")

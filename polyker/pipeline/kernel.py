@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.codegen.passes.fold_lanes import merge_folds
 from polyker.codegen.passes.gpu.combine import write_out
 from polyker.codegen.passes.gpu.launch import launches
@@ -21,18 +21,18 @@ from polyker.codegen.passes.x86.checked_inputs import checked
 from polyker.codegen.passes.x86.masked_terms import masked_terms
 from polyker.codegen.passes.x86.pair_extrema import paired_extrema
 from polyker.codegen.passes.x86.several_checks import several_checks
-from polyker.pipeline.passes import At, KernelPass, Level, Pass
+from polyker.pipeline.passes import At, KernelPass, Pass, PassLevel
 
 
 def _pass(
     name: str,
-    run: Callable[[Kernel, At], Kernel],
+    run: Callable[[KernelIR, At], KernelIR],
     after: tuple[str, ...] = (),
     why: str = "",
     *,
     machine: bool = False,
 ) -> KernelPass:
-    return Pass(name, run, Level.KERNEL, after, why, machine)
+    return Pass(name, run, PassLevel.KERNEL, after, why, machine)
 
 
 UNSWITCH = _pass(

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.decision import Decision
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 Unit = TypeVar("Unit")
 
 
-class Level(Enum):
+class PassLevel(Enum):
     """What a pass works on."""
 
     PROGRAM = "program"
@@ -30,7 +30,7 @@ class Ordered:
     """A program, and the schedule that orders its instances."""
 
     program: TypedProgram
-    schedule: Schedule
+    schedule: ScheduleTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Pass(Generic[Unit]):
 
     name: str
     run: Callable[[Unit, At], Made[Unit]]
-    level: Level
+    level: PassLevel
     after: tuple[str, ...] = ()
     why: str = ""
     machine: bool = False
@@ -80,4 +80,4 @@ class Pass(Generic[Unit]):
 
 ProgramPass: TypeAlias = Pass[TypedProgram]
 SchedulePass: TypeAlias = Pass[Ordered]
-KernelPass: TypeAlias = Pass[Kernel]
+KernelPass: TypeAlias = Pass[KernelIR]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from polyker.codegen.argument_layout import argument_names
 from polyker.ir.decision import Decision
 from polyker.ir.typed import TypedProgram
-from polyker.pipeline.passes import At, Level, Made, Pass, ProgramPass
+from polyker.pipeline.passes import At, Made, Pass, PassLevel, ProgramPass
 from polyker.rewrite.indexing.affine_parts import affine_parts
 from polyker.rewrite.indexing.collapse_dims import merge_dimensions
 from polyker.rewrite.indexing.copy_padded import pad_computed
@@ -55,7 +55,7 @@ def _argument_order(program: TypedProgram, at: At) -> TypedProgram:
 
 
 def _contract(program: TypedProgram, at: At) -> Made[TypedProgram]:
-    found = contract(program, at.target, at.layout, large=at.large, most=at.scratch_bytes)
+    found = contract(program, at.target, at.layout, large=at.large, budget=at.scratch_bytes)
     return _held((found.program, found.large), at), found.notes
 
 
@@ -91,7 +91,7 @@ def _pass(
     machine: bool = False,
     keeps_loops: bool = True,
 ) -> ProgramPass:
-    return Pass(name, run, Level.PROGRAM, after, why, machine, keeps_loops)  # fmt: skip
+    return Pass(name, run, PassLevel.PROGRAM, after, why, machine, keeps_loops)  # fmt: skip
 
 
 ARGUMENT_ORDER = _pass("argument_order", _argument_order, why="strides are those of memory for all passes that follow")
@@ -109,7 +109,7 @@ EXTRACT_REDUCTIONS = _pass(
 )
 COMPUTE_ONCE = _pass(
     "compute_once",
-    lambda p, at: compute_once(p, at.target, at.layout, most=at.scratch_bytes),
+    lambda p, at: compute_once(p, at.target, at.layout, budget=at.scratch_bytes),
     ("extract_reductions",),
     "what an inline reduction is taken of may be computed once for many instances",
     machine=True,

@@ -14,7 +14,7 @@ from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Gpu, Target
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run
-from polyker.pipeline.passes import At, Level, Ordered, Pass, ProgramPass, SchedulePass
+from polyker.pipeline.passes import At, Ordered, Pass, PassLevel, ProgramPass, SchedulePass
 from polyker.pipeline.threads import Found, on_threads, proven_kernel
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
@@ -25,13 +25,13 @@ from polyker.schedule.fusion.nest import held
 from polyker.schedule.gpu.auto import gpu_schedule
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.nests.text_order import default_schedule
-from polyker.schedule.tree.nodes import Leaf, Schedule
+from polyker.schedule.tree.nodes import Leaf, ScheduleTree
 
 # isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
 # is compiled in the order of the text, which isl turns into loops quickly.
-QUOTA = 4_000_000
+SCHEDULE_ISL_OPERATIONS = 4_000_000
 # Of a GPU's kernels, where one thread would be a hundred times slower.
-GPU_QUOTA = 2 * QUOTA
+GPU_SCHEDULE_ISL_OPERATIONS = 2 * SCHEDULE_ISL_OPERATIONS
 
 
 def _auto(*, plain: bool = False, fuse: bool = True) -> SchedulePass:
@@ -41,7 +41,7 @@ def _auto(*, plain: bool = False, fuse: bool = True) -> SchedulePass:
         return Ordered(*auto_schedule(unit.program, at.target, at.layout, plain=plain, fuse=fuse))
 
     why = "nests, register tiles and common loops are chosen for the program as the rewrites left it"
-    return Pass("auto_schedule", run, Level.SCHEDULE, ("collapse_dims",), why, machine=True)
+    return Pass("auto_schedule", run, PassLevel.SCHEDULE, ("collapse_dims",), why, machine=True)
 
 
 def _gpu(gpu: Gpu) -> SchedulePass:
@@ -51,7 +51,7 @@ def _gpu(gpu: Gpu) -> SchedulePass:
     return Pass(
         "gpu_schedule",
         run,
-        Level.SCHEDULE,
+        PassLevel.SCHEDULE,
         ("collapse_dims",),
         "blocks and threads are dealt whole loops",
         machine=True,
@@ -61,7 +61,7 @@ def _gpu(gpu: Gpu) -> SchedulePass:
 BARRIERS: SchedulePass = Pass(
     "barriers",
     lambda unit, _: Ordered(unit.program, with_barriers(build_scop(unit.program), unit.schedule)),
-    Level.SCHEDULE,
+    PassLevel.SCHEDULE,
     ("gpu_schedule",),
     "which threads run what decides where they meet",
 )
@@ -99,7 +99,7 @@ def _tried(one: ProgramPass, flat: TypedProgram, run: Run) -> tuple[TypedProgram
 
 
 def _unordered(program: TypedProgram) -> Ordered:
-    return Ordered(program, Schedule(Leaf()))
+    return Ordered(program, ScheduleTree(Leaf()))
 
 
 def in_text_order(program: TypedProgram) -> Ordered:
@@ -147,7 +147,7 @@ def lowered_kernel(flat: TypedProgram, run: Run) -> Found:
     ):
         with run.trying(name or run.alternative) as give_up:
             try:
-                with isl_job("schedule", QUOTA):
+                with isl_job("schedule", SCHEDULE_ISL_OPERATIONS):
                     made = automatic(flat, run, plain=plain, fuse=fuse)
                     if made.schedule in tried:
                         continue
@@ -156,7 +156,7 @@ def lowered_kernel(flat: TypedProgram, run: Run) -> Found:
                     if run.at.threads < 2:
                         return proven_kernel(made, run)
                 again = partial(_by_rows, flat, run) if fuse else None
-                return on_threads(made, run, QUOTA, again)
+                return on_threads(made, run, SCHEDULE_ISL_OPERATIONS, again)
             except (LegalityError, CompileError) as error:
                 logging.getLogger("polyker").info(
                     "a plainer schedule is taken: %s", error.message, extra={"reason": error}
@@ -193,7 +193,7 @@ def scheduled_gpu(typed: TypedProgram, run: Run, gpu: Gpu, *, plain: bool = Fals
         flat = run.passes((p for p in programs.GPU if merge or p.keeps_loops), typed)
     try:
         if not plain:
-            with isl_job("schedule", GPU_QUOTA):
+            with isl_job("schedule", GPU_SCHEDULE_ISL_OPERATIONS):
                 made = run.passes((_gpu(gpu), BARRIERS), _unordered(flat))
                 return proven_kernel(_noted(made, run), run)
     except (LegalityError, CompileError) as error:

@@ -10,39 +10,39 @@ from math import prod
 from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.ir.work import exceeds
 from polyker.codegen.lowering.lower import Lowered, lower
-from polyker.codegen.passes.parallel_profitability import LEAST, settle
+from polyker.codegen.passes.parallel_profitability import MIN_PARALLEL_OPERATIONS, settle
 from polyker.codegen.passes.uniform_inner_loops import uniform_inner_loops
 from polyker.errors import CompileError, LegalityError
 from polyker.errors.schedules import GATHERED
 from polyker.ir.expr import Literal
 from polyker.ir.typed import TypedProgram
 from polyker.pipeline.driver import Run
-from polyker.pipeline.passes import KernelPass, Level, Ordered, Pass
+from polyker.pipeline.passes import KernelPass, Ordered, Pass, PassLevel
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.threads.parallel import PRIVATE, parallel_schedule
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.threads.parallel import MAX_PRIVATE_BYTES, parallel_schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 # Budget of isl operations for the search for parallel loops, and for row blocks with the schedule of their program: about a
 # second.
-QUOTA = 4_000_000
+THREADS_ISL_OPERATIONS = 4_000_000
 # Row blocks are tried where the parallel loops take more than this share of one thread's time: 1.5 times what two threads would
 # (experience value).
-MUCH = 0.75
+MAX_TIME_SHARE_OF_THREADS = 0.75
 # Share of one thread's time by which row blocks may exceed strips of inner loops, whose rows of memory are short (experience
 # value).
-SLACK = 0.1
+ROW_BLOCKS_MARGIN = 0.1
 # Row blocks for each thread, so that an uneven load evens out (experience value).
-BLOCKS = 2
+ROW_BLOCKS_PER_THREAD = 2
 
 # A program, its schedule, and their kernel.
-Found = tuple[TypedProgram, Schedule, Lowered]
+Found = tuple[TypedProgram, ScheduleTree, Lowered]
 
 UNIFORM_INNER_LOOPS: KernelPass = Pass(
     "uniform_inner_loops",
     lambda kernel, _: uniform_inner_loops(kernel),
-    Level.KERNEL,
+    PassLevel.KERNEL,
     why="lanes of a vector loop have one trip count each of the loops inside it",
 )
 
@@ -50,9 +50,9 @@ UNIFORM_INNER_LOOPS: KernelPass = Pass(
 def proven_kernel(made: Ordered, run: Run) -> Found:
     """Return the kernel of a schedule that is proven legal; raises LegalityError where it is not."""
     scop = build_scop(made.program)
-    with run.timing("prove", Level.SCHEDULE):
+    with run.timing("prove", PassLevel.SCHEDULE):
         prove(scop, made.schedule)
-    with run.timing("lower", Level.KERNEL):
+    with run.timing("lower", PassLevel.KERNEL):
         lowered = lower(scop, made.schedule, tuple(run.at.layouts.values()), GATHERED)
     kernel = run.one(UNIFORM_INNER_LOOPS, lowered.kernel)
     return made.program, made.schedule, replace(lowered, kernel=kernel)
@@ -68,11 +68,15 @@ def on_threads(
     """
     threads = run.at.threads
     shared = _shared(made, run, "parallel loops") if threads > 1 else None
-    if again is not None and threads > 1 and (shared is None or shared.share > MUCH or shared.cuts):
-        with isl_job("threads", QUOTA), run.trying("blocks of rows"):
-            blocked = again(BLOCKS * threads)
+    if (
+        again is not None
+        and threads > 1
+        and (shared is None or shared.share > MAX_TIME_SHARE_OF_THREADS or shared.cuts)
+    ):
+        with isl_job("threads", THREADS_ISL_OPERATIONS), run.trying("blocks of rows"):
+            blocked = again(ROW_BLOCKS_PER_THREAD * threads)
         other = _shared(blocked, run, "blocks of rows") if blocked is not None else None
-        if other is not None and (shared is None or other.share < shared.share + SLACK):
+        if other is not None and (shared is None or other.share < shared.share + ROW_BLOCKS_MARGIN):
             shared = other
     if shared is not None:
         return shared.kernel
@@ -91,12 +95,12 @@ class _Shared:
 
 def _shared(made: Ordered, run: Run, alternative: str) -> _Shared | None:
     """Return the kernel with loops on threads, None where there are none, or they are too short, or take too much memory."""
-    most = run.at.scratch_bytes
+    budget = run.at.scratch_bytes
     with run.trying(alternative) as give_up:
         try:
-            with isl_job("threads", QUOTA):
-                with run.timing("parallel_loops", Level.SCHEDULE):
-                    private = PRIVATE if most is None else most // 2
+            with isl_job("threads", THREADS_ISL_OPERATIONS):
+                with run.timing("parallel_loops", PassLevel.SCHEDULE):
+                    private = MAX_PRIVATE_BYTES if budget is None else budget // 2
                     found = parallel_schedule(build_scop(made.program), made.schedule, run.at.threads, private)
                 if found.schedule == made.schedule:
                     return None
@@ -105,8 +109,8 @@ def _shared(made: Ordered, run: Run, alternative: str) -> _Shared | None:
             logging.getLogger("polyker").info("one thread runs the kernel: %s", error.message, extra={"reason": error})
             give_up()
             return None
-        fits = most is None or temporary_bytes(lowered) <= most
-        is_long = exceeds(lowered.kernel.body, {}, LEAST) and is_parallel(settle(lowered.kernel))
+        fits = budget is None or temporary_bytes(lowered) <= budget
+        is_long = exceeds(lowered.kernel.body, {}, MIN_PARALLEL_OPERATIONS) and is_parallel(settle(lowered.kernel))
         if not (fits and is_long):
             give_up()
             return None

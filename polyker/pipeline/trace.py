@@ -8,16 +8,16 @@ from typing import Any, TypeAlias
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_STAGE
-from polyker.ir.decision import Step
+from polyker.ir.decision import PassRun
 from polyker.pipeline.driver import printed
 
-Watch: TypeAlias = Callable[[Step, Any], None]
+Watch: TypeAlias = Callable[[PassRun, Any], None]
 # A compile that is done again, watched.
 Again: TypeAlias = Callable[[Watch], object]
 
 AFTER = "after:"
 # Lines of a change that the list shows.
-MOST_LINES = 12
+MAX_DIFF_LINES = 12
 
 
 def printed_after(name: str, target: str, again: Again) -> str:
@@ -25,7 +25,7 @@ def printed_after(name: str, target: str, again: Again) -> str:
     found: list[str] = []
     ran: list[str] = []
 
-    def watch(step: Step, unit: Any) -> None:
+    def watch(step: PassRun, unit: Any) -> None:
         ran.append(step.name)
         if step.name == name:
             found.append(printed(unit))
@@ -43,7 +43,7 @@ def printed_passes(again: Again) -> str:
     before: dict[str, str] = {}
     count = 0
 
-    def watch(step: Step, unit: Any) -> None:
+    def watch(step: PassRun, unit: Any) -> None:
         nonlocal count
         count += 1
         text = printed(unit) if step.changed or step.level not in before else None
@@ -69,6 +69,6 @@ def _changes(before: str, after: str, name: str) -> Iterator[str]:
         for line in difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
         if not line.startswith(("---", "+++", "@@"))
     ]
-    yield from found[:MOST_LINES]
-    if len(found) > MOST_LINES:
-        yield f"… {len(found) - MOST_LINES} more lines: --after {name}"
+    yield from found[:MAX_DIFF_LINES]
+    if len(found) > MAX_DIFF_LINES:
+        yield f"… {len(found) - MAX_DIFF_LINES} more lines: --after {name}"

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from polyker.ir import quasi_affine as qa
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Size
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, SizeExpr
 
 
 class NotAffine(ValueError):
@@ -198,7 +198,7 @@ def affine_of(expr: Expr) -> Affine:
             return constant(value)
         case Literal():
             raise NotAffine(expr, "only integers are taken")
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return variable(name)
         case Call(op="add", args=args):
             total = affine_of(args[0])
@@ -263,7 +263,7 @@ def expr_of(form: Affine) -> Expr:
 def _atom_expr(atom: Atom) -> Expr:
     match atom:
         case str():
-            return Index(atom, i64) if atom[0] == "i" else Size(atom, i64)
+            return IndexExpr(atom, i64) if atom[0] == "i" else SizeExpr(atom, i64)
         case Quotient(op=op, form=form, divisor=divisor):
             return Call(op, (expr_of(form), Literal(divisor, i64)), i64)
         case Extremum(op=op, forms=forms):

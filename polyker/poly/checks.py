@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import polyker.errors.shapes  # noqa: F401  (registers the codes that checks carry)
 from polyker.errors.base import failure
-from polyker.ir.expr import Call, Expr, Index, Literal, Size
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, SizeExpr
 from polyker.ir.typed import TypedProgram
 from polyker.poly.affine import Affine, Condition, Extremum, Quotient
 
@@ -42,11 +42,11 @@ def _holds(condition: Condition, values: Mapping[str, int]) -> bool:
     return value >= 0 if op == "ge" else value == 0
 
 
-_Row: TypeAlias = tuple[bool, int, tuple[tuple[str, int], ...]]  # (is an equation, constant, coefficients)
+_ConstraintRow: TypeAlias = tuple[bool, int, tuple[tuple[str, int], ...]]  # (is an equation, constant, coefficients)
 
 
 @lru_cache(maxsize=1024)
-def _flat(condition: str) -> tuple[tuple[tuple[_Row, ...], tuple[Condition, ...]], ...]:
+def _flat(condition: str) -> tuple[tuple[tuple[_ConstraintRow, ...], tuple[Condition, ...]], ...]:
     """Return each conjunction as coefficient rows, and what has divisions or extrema as forms."""
     flat = []
     for conjunction in _compiled(condition):
@@ -106,7 +106,7 @@ def evaluate_shape(expr: Expr, values: Mapping[str, int]) -> int:
     match expr:
         case Literal(value=value):
             return int(value.real)
-        case Size(name=name) | Index(name=name):
+        case SizeExpr(name=name) | IndexExpr(name=name):
             return values[name]
         case Call(op=op, args=args):
             numbers = [evaluate_shape(a, values) for a in args]

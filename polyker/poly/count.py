@@ -39,7 +39,7 @@ from polyker.poly.quasi_polynomial import (
 
 # Residues that are summed one by one, of fixed and of symbolic sizes; pieces and isl's operations that a count may take; points
 # that may be enumerated.
-RESIDUES, PIECES, QUOTA, ENUMERATED = (64, 24), 128, 400_000, 4096
+MAX_RESIDUES, MAX_PIECES, COUNT_ISL_OPERATIONS, MAX_ENUMERATED_POINTS = (64, 24), 128, 400_000, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def count(points: isl.Set, context: isl.Set | None = None) -> Count:
             raise ValueError("the set is not bounded")
     for split in (False, True):
         try:
-            with isl_job("count", QUOTA):
+            with isl_job("count", COUNT_ISL_OPERATIONS):
                 return _whole(_split(points) if split else points, context)
         except (CompileError, _TooHardError):
             pass
@@ -157,12 +157,12 @@ def _free(points: isl.Set) -> tuple[int, isl.Set]:
 
 def _is_small(points: isl.Set) -> bool:
     box = [points.dim_max_val(k).sub(points.dim_min_val(k)) for k in range(points.dim(dim.set))]
-    return all(b.is_int() for b in box) and prod(b.to_python() + 1 for b in box) <= ENUMERATED
+    return all(b.is_int() for b in box) and prod(b.to_python() + 1 for b in box) <= MAX_ENUMERATED_POINTS
 
 
 def _pieces(points: isl.Set) -> Iterator[tuple[isl.Set, Poly]]:
     """Yield sets of sizes, which may meet, and what each adds to the number there."""
-    budget = [PIECES]
+    budget = [MAX_PIECES]
     for basic in points.make_disjoint().compute_divs().get_basic_sets():
         factors = _factors(basic)
         found = list(_sum(factors[0], constant(1), budget))
@@ -234,7 +234,7 @@ def _sum(points: isl.Set, poly: Poly, budget: list[int]) -> Iterator[tuple[isl.S
 def _residues(points: isl.Set, poly: Poly, modulus: int, budget: list[int]) -> Iterator[tuple[isl.Set, Poly]]:
     """Yield the sums of a polynomial whose floors hold the last dimension, one residue of it after another."""
     last = points.dim(dim.set) - 1
-    if modulus > RESIDUES[points.dim(dim.param) > 0]:
+    if modulus > MAX_RESIDUES[points.dim(dim.param) > 0]:
         raise _TooHardError
     budget[0] += modulus
     others = [f"x{k}" for k in range(last)]
@@ -307,7 +307,7 @@ def _merged(pieces: list[tuple[isl.Set, Poly]], context: isl.Set | None) -> tupl
         if not rest.is_empty():
             fresh.append((rest, poly))
         apart = fresh
-        if len(apart) > PIECES:
+        if len(apart) > MAX_PIECES:
             raise _TooHardError
     if not apart:
         return ()
@@ -369,7 +369,7 @@ def _bounded(points: isl.Set, context: isl.Set | None) -> Count:
                     if not both.is_empty():
                         grown.append((both, times(poly, extent)))
         pieces = grown
-        if len(pieces) > PIECES:
+        if len(pieces) > MAX_PIECES:
             break
     return Count(_merged(pieces, context), exact=False)
 

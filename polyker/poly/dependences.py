@@ -12,8 +12,8 @@ from functools import cached_property, partial
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Index, Literal
-from polyker.poly.scop import Access, Scop
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal
+from polyker.poly.scop import Scop, ScopAccess
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ def candidates(scop: Scop) -> Iterator[Dependence]:
             yield Dependence(kind, first.statement, second.statement, first.tensor, make, _equal(first, second))
 
 
-def _relation(scop: Scop, first: Access, second: Access, apart: bool) -> isl.Map:
+def _relation(scop: Scop, first: ScopAccess, second: ScopAccess, apart: bool) -> isl.Map:
     relation = first.relation.apply_range(second.inverse)
     if apart:
         return relation
     return relation.intersect(scop.order[first.statement].lex_lt_map(scop.order[second.statement]))
 
 
-def _is_injective(scop: Scop, access: Access) -> bool:
+def _is_injective(scop: Scop, access: ScopAccess) -> bool:
     """Whether the subscripts show that two instances never touch one element: every iterator stands alone in one of them."""
-    alone = {s.name for s in access.subscripts if isinstance(s, Index)}
+    alone = {s.name for s in access.subscripts if isinstance(s, IndexExpr)}
     return set(scop.statement(access.statement).iterators) <= alone
 
 
-def _equal(first: Access, second: Access) -> tuple[tuple[str, str], ...]:
+def _equal(first: ScopAccess, second: ScopAccess) -> tuple[tuple[str, str], ...]:
     found = []
     for a, b in zip(first.subscripts, second.subscripts, strict=False):
         here, there = _alone(a), _alone(b)
@@ -83,15 +83,15 @@ def _equal(first: Access, second: Access) -> tuple[tuple[str, str], ...]:
 def _alone(subscript: Expr) -> tuple[str, int] | None:
     """Return (index, offset) of a subscript that is an index plus a constant."""
     match subscript:
-        case Index(name=name):
+        case IndexExpr(name=name):
             return name, 0
-        case Call(op="add", args=(Index(name=name), Literal(value=value))):
+        case Call(op="add", args=(IndexExpr(name=name), Literal(value=value))):
             return name, int(value.real)
         case _:
             return None
 
 
-def _kind(first: Access, second: Access) -> str:
+def _kind(first: ScopAccess, second: ScopAccess) -> str:
     if first.is_update and second.is_update and first.statement == second.statement:
         return "reduction"
     return {(True, False): "raw", (False, True): "war", (True, True): "waw"}[first.is_write, second.is_write]

@@ -25,7 +25,7 @@ dim = islpy.dim_type
 _CACHE_LIMIT = 512
 
 
-class _Local(threading.local):
+class _IslLocal(threading.local):
     def __init__(self) -> None:
         self.context = islpy.Context()
         self.parsed: dict[tuple[str, str], Any] = {}
@@ -35,7 +35,7 @@ class _Local(threading.local):
             job.on_cancel.append(self.context.abort)
 
 
-_local = _Local()
+_local = _IslLocal()
 
 
 def context() -> Any:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class FloorTerm:
     """floor((Σ factor * atom + constant) / divisor), all integers, `terms` sorted."""
 
     terms: tuple[tuple[Atom, int], ...]
@@ -23,7 +23,7 @@ class Floor:
     divisor: int
 
 
-Atom: TypeAlias = str | Floor
+Atom: TypeAlias = str | FloorTerm
 Monomial: TypeAlias = tuple[tuple[Atom, int], ...]  # (atom, power), sorted
 Poly: TypeAlias = dict[Monomial, Fraction]
 
@@ -84,7 +84,7 @@ def _product(left: Monomial, right: Monomial) -> Monomial:
 
 
 def _key(factor: tuple[Atom, int]) -> tuple[bool, str]:
-    return isinstance(factor[0], Floor), str(factor[0])
+    return isinstance(factor[0], FloorTerm), str(factor[0])
 
 
 def power(a: Poly, exponent: int) -> Poly:
@@ -113,7 +113,7 @@ def floor(a: Poly, divisor: int) -> Poly:
             rest = left
     if not terms:
         return out
-    return plus(out, atom(Floor(tuple(sorted(terms, key=_key)), rest, divisor)))
+    return plus(out, atom(FloorTerm(tuple(sorted(terms, key=_key)), rest, divisor)))
 
 
 def names_in(a: Poly) -> frozenset[str]:
@@ -127,14 +127,14 @@ def _names(found: Atom) -> frozenset[str]:
     return frozenset(n for inner, _ in found.terms for n in _names(inner))
 
 
-def floors_of(a: Poly, name: str) -> set[Floor]:
+def floors_of(a: Poly, name: str) -> set[FloorTerm]:
     """Return the floors of a polynomial in which a name stands."""
-    return {f for m in a for f, _ in m if isinstance(f, Floor) and name in _names(f)}
+    return {f for m in a for f, _ in m if isinstance(f, FloorTerm) and name in _names(f)}
 
 
-def period(found: Floor) -> int:
+def period(found: FloorTerm) -> int:
     """Return a number by whose multiples every name may grow so that the floor grows by an integer for each."""
-    inner = (period(f) for f, _ in found.terms if isinstance(f, Floor))
+    inner = (period(f) for f, _ in found.terms if isinstance(f, FloorTerm))
     return found.divisor * lcm(1, *inner)
 
 

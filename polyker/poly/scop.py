@@ -20,7 +20,7 @@ from polyker.poly.isl import read_map, read_set
 
 
 @dataclass(frozen=True)
-class Access:
+class ScopAccess:
     """One access of a statement: `relation` is {S[iterators] -> tensor[element]} within the domain.
 
     `is_update`: the target of a reduction, which is read, combined and written. `subscripts`: () where they do not say which
@@ -62,7 +62,7 @@ class Scop:
     program: TypedProgram
     context: isl.Set
     domains: dict[str, isl.Set]
-    accesses: tuple[Access, ...]
+    accesses: tuple[ScopAccess, ...]
     order: dict[str, isl.Map]
     places: dict[str, tuple[int, ...]]
 
@@ -140,17 +140,17 @@ def tensor_box(program: TypedProgram, tensor: str) -> str:
     return f"{parameters(program)}{{ {tensor}[{', '.join(names)}]{' : ' + bounds if bounds else ''} }}"
 
 
-def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> Iterator[Access]:
+def _accesses(program: TypedProgram, statement: TypedStatement, domain: isl.Set) -> Iterator[ScopAccess]:
     def target() -> isl.Map:
         text = access_relation(program, statement, statement.target, statement.subscripts)
         return read_map(text).intersect_domain(domain)
 
-    yield Access(statement.name, statement.target, statement.subscripts, True, target, statement.op != "set")
+    yield ScopAccess(statement.name, statement.target, statement.subscripts, True, target, statement.op != "set")
     for read in dict.fromkeys(statement.reads()):
         # Outside the tensor, edge, wrap and reflect read another element than the subscripts say.
         exact = read.pad is None or read.pad.mode == "constant"
         make = partial(read_relation, program, statement, read, domain)
-        yield Access(statement.name, read.tensor, read.subscripts if exact else (), False, make)
+        yield ScopAccess(statement.name, read.tensor, read.subscripts if exact else (), False, make)
 
 
 def read_relation(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set) -> isl.Map:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read
+from polyker.ir.expr import Call, Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, substitute
 from polyker.ir.typed import TypedStatement
 
 # The farthest step back whose element is kept in a register: each is one, and a copy in every iteration
 # (polyker.codegen.passes.scalar_replacement).
-KEPT = 4
+MAX_REGISTER_DISTANCE = 4
 # What is combined, by the operator's name in expressions, and the reduction that it is.
 OPERATORS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "or": "any", "and": "all"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecurrenceStep:
     """A statement is `element = before op term`, `before` the element of the instance one value of `iterator` earlier."""
 
     iterator: str
@@ -26,7 +26,7 @@ class Step:
     term: Expr
 
 
-def step_of(statement: TypedStatement, iterator: str, *, in_place: bool = False) -> Step | None:
+def step_of(statement: TypedStatement, iterator: str, *, in_place: bool = False) -> RecurrenceStep | None:
     """Return a statement as a step along an iterator, None where it is none, or reads its tensor elsewhere, too.
 
     `in_place`: the term may read what the very element held before.
@@ -46,12 +46,12 @@ def step_of(statement: TypedStatement, iterator: str, *, in_place: bool = False)
     padded = before.pad is not None and before.pad.mode != "constant"
     if padded or not rest or not _is_step(statement, before, iterator):
         return None
-    return Step(iterator, expr.op, before, rest[0] if len(rest) == 1 else Call(expr.op, rest, expr.dtype))
+    return RecurrenceStep(iterator, expr.op, before, rest[0] if len(rest) == 1 else Call(expr.op, rest, expr.dtype))
 
 
 def _is_step(statement: TypedStatement, before: Read, iterator: str) -> bool:
     """Return whether a read is of the element that the instance one earlier along an iterator writes."""
-    earlier = {iterator: add(Index(iterator, i64), lit(-1))}
+    earlier = {iterator: add(IndexExpr(iterator, i64), lit(-1))}
     for own, read in zip(statement.subscripts, before.subscripts, strict=True):
         if not (is_quasi_affine(own) and is_quasi_affine(read)):
             return False

@@ -14,7 +14,7 @@ from polyker.poly.forms import form_of_aff
 from polyker.poly.isl import read_set
 
 # What a size is taken for of which no value is expected.
-USUAL = 256
+ASSUMED_SIZE = 256
 
 
 def expected(program: TypedProgram, points: isl.Set) -> isl.Set:
@@ -23,7 +23,7 @@ def expected(program: TypedProgram, points: isl.Set) -> isl.Set:
     for name, _ in program.sizes:
         place = points.find_dim_by_name(isl.dim_type.param, name)
         if place >= 0:
-            points = points.fix_val(isl.dim_type.param, place, likely.get(name, USUAL))
+            points = points.fix_val(isl.dim_type.param, place, likely.get(name, ASSUMED_SIZE))
             points = points.project_out(isl.dim_type.param, place, 1)  # a size that is known is none to count by
     return points
 

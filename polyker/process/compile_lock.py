@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 # Seconds that a fork, and the end of the process, wait for the compile of another thread. Compiles take less; a process that
 # does not end is worse than one that ends badly.
-WAIT = 10.0
+WAIT_SECONDS = 10.0
 # Seconds between two looks at what else a waiting thread has to notice: that it is cancelled, or that a fork wants to pass.
 LOOK, PASS = 0.05, 0.0005
 
@@ -107,7 +107,7 @@ def _before_fork() -> None:
         return
     _forks.append(me)
     # One call, so that a signal handler that raises finds the lock either taken and noted or not taken.
-    _owners.update(zip((me,), map(_lock.acquire, (True,), (WAIT,)), strict=False))
+    _owners.update(zip((me,), map(_lock.acquire, (True,), (WAIT_SECONDS,)), strict=False))
 
 
 def _after_fork_in_parent() -> None:
@@ -131,7 +131,7 @@ def _end() -> None:
     _ending.append(threading.get_ident())
     for work in _at_end:
         work()
-    _lock.acquire(timeout=WAIT)
+    _lock.acquire(timeout=WAIT_SECONDS)
 
 
 atexit.register(_end)

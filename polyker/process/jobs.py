@@ -24,20 +24,20 @@ from polyker.process import compile_lock
 T = TypeVar("T")
 
 # Bytes of a job's stack, of address space: isl and LLVM recurse, and a program may have asked for small stacks.
-STACK = 16 << 20
+JOB_STACK_BYTES = 16 << 20
 # Seconds between two looks at whether a signal came in: the system may deliver it to a thread other than the waiting one.
-LOOK = 0.05
+SIGNAL_POLL_SECONDS = 0.05
 
 
 class Cancelled(BaseException):
     """Raised in a job that nobody waits for any more."""
 
 
-class _Local(threading.local):
+class _JobLocal(threading.local):
     job: Job[Any] | None = None
 
 
-_local = _Local()
+_local = _JobLocal()
 _running: set[Job[Any]] = set()
 _starting = _thread.allocate_lock()
 
@@ -190,7 +190,7 @@ def _waited(job: Job[T]) -> T:
         try:
             _running.add(job)
             _start(job)
-            while not job.done.acquire(timeout=LOOK):
+            while not job.done.acquire(timeout=SIGNAL_POLL_SECONDS):
                 pass
         except BaseException:
             job.cancel()
@@ -208,7 +208,7 @@ def _start(job: Job[Any]) -> None:
     """Run a job on a new thread; on this one where the process can have no more."""
     try:
         with _starting:  # the size of stacks is one setting for all threads
-            size = threading.stack_size(STACK)
+            size = threading.stack_size(JOB_STACK_BYTES)
             try:
                 _thread.start_new_thread(_run, (job,))
             finally:

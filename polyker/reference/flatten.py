@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from polyker.errors import failure
 from polyker.errors.reference import BROADCAST, RANK
-from polyker.ir.expr import Dots, Expr, Index, Literal, Range, Read, Reduce, children, rebuild, transform, walk
+from polyker.ir.expr import Dots, Expr, IndexExpr, Literal, Range, Read, Reduce, children, rebuild, transform, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.reference.integers import indices_of
 
@@ -88,7 +88,7 @@ def _flatten(nodes: tuple[Node, ...], loops: tuple[Range, ...]) -> Iterator[Flat
 def _rename(expr: Expr, names: Mapping[str, str], counter: list[int]) -> Expr:
     """Give each inline reduction's indices a name of their own: `k` becomes `k'1`."""
     match expr:
-        case Index(name=name):
+        case IndexExpr(name=name):
             return replace(expr, name=names.get(name, name))
         case Reduce(ranges=ranges):
             counter[0] += 1
@@ -126,7 +126,7 @@ def expand_dots(flat: Flat, shapes: Mapping[str, Shape]) -> Flat:
         start = subs.index(Dots())
         shape = shapes.get(tensor)
         count = len(batch) if shape is None or target else len(shape) - len(subs) + 1
-        own: list[Expr] = [Index(n) for n in names[len(batch) - count :]]
+        own: list[Expr] = [IndexExpr(n) for n in names[len(batch) - count :]]
         if shape is not None and not target:
             extents = shape[start : start + count]
             wanted = batch[len(batch) - count :]

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from polyker.errors import failure
 from polyker.errors.reference import CYCLIC, MISSING, NOT_INTEGER
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Range, Read, Size, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Range, Read, SizeExpr, walk
 
 Env: TypeAlias = dict[str, int]
-Integer: TypeAlias = Callable[[Env], int]
-Gather: TypeAlias = Callable[[Read], Integer]
+IntegerFunction: TypeAlias = Callable[[Env], int]
+Gather: TypeAlias = Callable[[Read], IntegerFunction]
 
 _PAIRS: dict[str, Callable[[int, int], int]] = {
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
@@ -23,7 +23,7 @@ _PAIRS: dict[str, Callable[[int, int], int]] = {
 
 def indices_of(expr: Expr) -> tuple[str, ...]:
     """Return the names of the indices in an expression, each once, in the order of the text."""
-    return tuple(dict.fromkeys(e.name for e in walk(expr) if isinstance(e, Index)))
+    return tuple(dict.fromkeys(e.name for e in walk(expr) if isinstance(e, IndexExpr)))
 
 
 def gathers(expr: Expr) -> bool:
@@ -31,18 +31,18 @@ def gathers(expr: Expr) -> bool:
     return any(isinstance(e, Read) for e in walk(expr))
 
 
-def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) -> Integer:
+def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) -> IntegerFunction:
     """Return the function from an environment of index values to the value of an integer expression."""
 
-    def part(e: Expr) -> Integer:
+    def part(e: Expr) -> IntegerFunction:
         return integer(e, sizes, gather)
 
     match expr:
         case Literal(value=int() as value):
             return lambda env: value
-        case Index(name=name):
+        case IndexExpr(name=name):
             return lambda env: env[name]
-        case Size(name=name):
+        case SizeExpr(name=name):
             if name not in sizes:
                 raise failure(MISSING, span=expr.span, name=name)
             size = sizes[name]
@@ -70,7 +70,7 @@ def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) 
     raise failure(NOT_INTEGER, span=getattr(expr, "span", None), what=type(expr).__name__.lower())
 
 
-def _divided(step: Callable[[int, int], int], parts: list[Integer]) -> Integer:
+def _divided(step: Callable[[int, int], int], parts: list[IntegerFunction]) -> IntegerFunction:
     def divide(env: Env) -> int:
         out = parts[0](env)
         for p in parts[1:]:
@@ -80,7 +80,7 @@ def _divided(step: Callable[[int, int], int], parts: list[Integer]) -> Integer:
     return divide
 
 
-def _fold(op: str, parts: list[Integer]) -> Integer:
+def _fold(op: str, parts: list[IntegerFunction]) -> IntegerFunction:
     match op:
         case "mul":
 
@@ -105,9 +105,9 @@ def affine(expr: Expr, sizes: Mapping[str, int]) -> tuple[dict[str, int], int] |
     match expr:
         case Literal(value=int() as value):
             return {}, value
-        case Index(name=name):
+        case IndexExpr(name=name):
             return {name: 1}, 0
-        case Size(name=name) if name in sizes:
+        case SizeExpr(name=name) if name in sizes:
             return {}, sizes[name]
         case Call(op="neg", args=(arg,)):
             return _scaled(affine(arg, sizes), -1)
@@ -141,8 +141,8 @@ def _scaled(term: tuple[dict[str, int], int] | None, by: int) -> tuple[dict[str,
 class Bounds:
     """The range `lo:hi` of an index, each a function of the indices in `needs`."""
 
-    lo: Integer
-    hi: Integer
+    lo: IntegerFunction
+    hi: IntegerFunction
     needs: tuple[str, ...]
 
 
@@ -154,10 +154,10 @@ def bounds_of(r: Range, sizes: Mapping[str, int]) -> Bounds:
     return Bounds(integer(r.lo, sizes), integer(r.hi, sizes), needs)
 
 
-Ranges: TypeAlias = Mapping[str, "Bounds | Sequence[int]"]
+IndexBounds: TypeAlias = Mapping[str, "Bounds | Sequence[int]"]
 
 
-def closure(names: Sequence[str], ranges: Ranges) -> tuple[str, ...]:
+def closure(names: Sequence[str], ranges: IndexBounds) -> tuple[str, ...]:
     """Return the names with those that their ranges depend on, each after what it needs; the order given otherwise."""
     out: list[str] = []
     path: list[str] = []
@@ -184,7 +184,7 @@ def values(r: Bounds | Sequence[int], env: Env) -> Sequence[int]:
     return range(r.lo(env), r.hi(env)) if isinstance(r, Bounds) else r
 
 
-def points(names: Sequence[str], ranges: Ranges, env: Env) -> Iterator[None]:
+def points(names: Sequence[str], ranges: IndexBounds, env: Env) -> Iterator[None]:
     """Set `env` to each point of the ranges of `names`, lexicographically in the order of `names`."""
     own = [n for n in closure([n for n in names if n not in env], ranges) if n not in env]
     wanted = [n for n in names if n in own]
@@ -201,7 +201,7 @@ def points(names: Sequence[str], ranges: Ranges, env: Env) -> Iterator[None]:
         env.pop(n, None)
 
 
-def _nest(names: list[str], depth: int, ranges: Ranges, env: Env) -> Iterator[None]:
+def _nest(names: list[str], depth: int, ranges: IndexBounds, env: Env) -> Iterator[None]:
     if depth == len(names):
         yield None
         return

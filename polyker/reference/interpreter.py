@@ -17,11 +17,11 @@ from polyker.errors import failure
 from polyker.errors.reference import ARGUMENT, MISSING, NEVER_WRITTEN, OPERANDS, RANK, SIZE
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Expr, Read, Size, walk
+from polyker.ir.expr import Expr, Read, SizeExpr, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.reference.flatten import Shape, flatten
 from polyker.reference.integers import Env, bounds_of, integer, values
-from polyker.reference.memory import Tensor, argument, fresh
+from polyker.reference.memory import TensorMemory, argument, fresh
 from polyker.reference.ranges import Ranged, resolve
 from polyker.reference.reductions import result_tag
 from polyker.reference.statements import compile_statement
@@ -53,7 +53,7 @@ def interpret(
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundProgram:
     """A program for given arguments: sizes, index ranges, shapes and element types."""
 
     sizes: dict[str, int]
@@ -62,7 +62,7 @@ class Bound:
     tags: dict[str, Tag]
 
 
-def bind(program: Program, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
+def bind(program: Program, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> BoundProgram:
     """Return the sizes, ranges, shapes and types that the arguments give; raises as `interpret` does."""
     given = {n: np.shape(_argument(program, arrays, n)) for n in program.inputs}
     known = _sizes(program, arrays, sizes, given)
@@ -72,7 +72,7 @@ def bind(program: Program, arrays: Mapping[str, Any], sizes: Mapping[str, int]) 
         if d.shape is not None and d.name not in given
     }
     statements, shapes = resolve(flatten(program), given, declared, known)
-    return Bound(known, statements, shapes, _tags(program, arrays))
+    return BoundProgram(known, statements, shapes, _tags(program, arrays))
 
 
 def _argument(program: Program, arrays: Mapping[str, Any], name: str) -> Any:
@@ -95,13 +95,13 @@ def _sizes(
         if len(shape) != len(d.shape):
             raise failure(RANK, span=d.span, tensor=d.name, found=len(shape), wanted=len(d.shape))
         for wanted, found in zip(d.shape, shape, strict=True):
-            if isinstance(wanted, Size):
+            if isinstance(wanted, SizeExpr):
                 known.setdefault(wanted.name, found)
             checks.append((d.name, wanted, found))
     for name, expr, found in checks:
         value = _extent(expr, known)
         if value != found:
-            shown = expr.name if isinstance(expr, Size) else name
+            shown = expr.name if isinstance(expr, SizeExpr) else name
             raise failure(SIZE, span=getattr(expr, "span", None), size=shown, found=found, wanted=value)
     return known
 
@@ -169,7 +169,7 @@ def _tag_of_argument(name: str, value: Any, declared: DType | None) -> Tag:
     return found
 
 
-def _tensors(program: Program, arrays: Mapping[str, Any], bound: Bound, widen: bool) -> dict[str, Tensor]:
+def _tensors(program: Program, arrays: Mapping[str, Any], bound: BoundProgram, widen: bool) -> dict[str, TensorMemory]:
     out = {}
     for name, tag in bound.tags.items():
         if name in program.inputs:
@@ -200,7 +200,7 @@ def _prepare(node: Node, runs: Any, sizes: Mapping[str, int]) -> Any:
     return loop
 
 
-def _output(tensor: Tensor, widen: bool) -> NDArray[Any]:
+def _output(tensor: TensorMemory, widen: bool) -> NDArray[Any]:
     if tensor.written is not None and not tensor.written.all():
         missing = [tuple(map(int, c)) for c in np.argwhere(~tensor.written)[:8]]
         raise failure(NEVER_WRITTEN, tensor=tensor.name, elements=missing)

@@ -14,11 +14,11 @@ from polyker.errors.reference import EMPTY_PAD, GATHERED, OUTSIDE, UNWRITTEN_REA
 from polyker.ir.expr import Read
 from polyker.reference.tags import Tag, Weak, evaluated
 
-Element = tuple[int, ...]
+ElementKey = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorMemory:
     """Values in the type they are computed in; `written` is None where every element is (an argument)."""
 
     name: str
@@ -27,35 +27,35 @@ class Tensor:
     written: NDArray[np.bool_] | None = None
 
     @property
-    def shape(self) -> Element:
+    def shape(self) -> ElementKey:
         """The extents; () for a Python scalar."""
         return self.data.shape if isinstance(self.data, np.ndarray) else ()
 
 
-def argument(name: str, value: Any, tag: Tag, widen: bool) -> Tensor:
+def argument(name: str, value: Any, tag: Tag, widen: bool) -> TensorMemory:
     """Return the tensor of an argument; the argument is copied."""
     if isinstance(tag, Weak):
-        return Tensor(name, tag, value)
-    return Tensor(name, tag, np.asarray(value).astype(evaluated(tag, widen)))
+        return TensorMemory(name, tag, value)
+    return TensorMemory(name, tag, np.asarray(value).astype(evaluated(tag, widen)))
 
 
-def fresh(name: str, shape: Element, tag: Tag, widen: bool) -> Tensor:
+def fresh(name: str, shape: ElementKey, tag: Tag, widen: bool) -> TensorMemory:
     """Return a tensor that nothing has written yet."""
-    return Tensor(name, tag, np.zeros(shape, evaluated(tag, widen)), np.zeros(shape, bool))
+    return TensorMemory(name, tag, np.zeros(shape, evaluated(tag, widen)), np.zeros(shape, bool))
 
 
-def inside(element: Element, shape: Element) -> bool:
+def inside(element: ElementKey, shape: ElementKey) -> bool:
     """Whether an element lies in a tensor of this shape."""
     return all(0 <= c < n for c, n in zip(element, shape, strict=True))
 
 
-def outside(element: Element, shape: Element, gathered: Sequence[bool]) -> str:
+def outside(element: ElementKey, shape: ElementKey, gathered: Sequence[bool]) -> str:
     """Return the error's code for an element outside: of the shapes where a subscript that reads no tensor leaves them."""
     affine = [c for c, n, g in zip(element, shape, gathered, strict=True) if not g and not 0 <= c < n]
     return OUTSIDE if affine else GATHERED
 
 
-def load(tensor: Tensor, read: Read, gathered: Sequence[bool]) -> Callable[[Element], Any]:
+def load(tensor: TensorMemory, read: Read, gathered: Sequence[bool]) -> Callable[[ElementKey], Any]:
     """Return the function that reads an element; outside, it pads, or raises ShapeError or GatherError.
 
     `gathered` says for each subscript whether it reads a tensor.
@@ -64,7 +64,7 @@ def load(tensor: Tensor, read: Read, gathered: Sequence[bool]) -> Callable[[Elem
     if not isinstance(data, np.ndarray):
         return lambda element: data
 
-    def plain(element: Element) -> Any:
+    def plain(element: ElementKey) -> Any:
         if not inside(element, shape):
             code = outside(element, shape, gathered)
             raise failure(code, span=read.span, tensor=tensor.name, shape=shape, element=element, instance="a read")
@@ -79,7 +79,7 @@ def load(tensor: Tensor, read: Read, gathered: Sequence[bool]) -> Callable[[Elem
         return lambda element: plain(element) if inside(element, shape) else constant
     move = {"edge": _edge, "wrap": _wrap, "reflect": _reflect}[read.pad.mode]
 
-    def padded(element: Element) -> Any:
+    def padded(element: ElementKey) -> Any:
         for dim, extent in enumerate(shape):
             if not extent:
                 raise failure(EMPTY_PAD, span=read.span, tensor=tensor.name, dim=dim)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from polyker.errors import failure
 from polyker.errors.reference import DISAGREE, NO_RANGE, RANK, UNDECLARED
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, reads_values, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Read, reads_values, walk
 from polyker.reference.flatten import Flat, Shape, expand_dots, has_dots
 from polyker.reference.integers import (
     Bounds,
@@ -27,8 +27,8 @@ from polyker.reference.integers import (
     points,
 )
 
-Span = Sequence[int]
-Ranges = dict[str, "Bounds | Span"]
+IndexSpan = Sequence[int]
+IndexSpans = dict[str, "Bounds | IndexSpan"]
 _FAR = 1 << 22  # values that are tried one by one, at most
 
 
@@ -37,12 +37,12 @@ class Ranged:
     """A statement without `...`, and the range of every index in it, its loops' and its inline reductions' too."""
 
     flat: Flat
-    ranges: Ranges
+    ranges: IndexSpans
     stated: Mapping[str, tuple[str, int]]  # the tensor and the extent of an index's bare subscripts
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _RankedAccess:
     tensor: str
     subscript: Expr
     extent: int
@@ -51,7 +51,7 @@ class _Access:
 
     @property
     def bare(self) -> str | None:
-        return self.subscript.name if isinstance(self.subscript, Index) else None
+        return self.subscript.name if isinstance(self.subscript, IndexExpr) else None
 
 
 def resolve(
@@ -140,7 +140,7 @@ def _conjuncts(conditions: Sequence[Expr]) -> list[Expr]:
 
 
 def _extremes(
-    expr: Expr, ranges: Ranges, sizes: Mapping[str, int], tests: Sequence[Expr] = ()
+    expr: Expr, ranges: IndexSpans, sizes: Mapping[str, int], tests: Sequence[Expr] = ()
 ) -> tuple[int, int] | None:
     """Return the least and the largest value of an expression over the points that pass the tests, if any."""
     names = closure([n for e in (expr, *tests) for n in indices_of(e)], ranges)
@@ -173,7 +173,7 @@ def _ranged(
     return _infer(flat, _accesses(first, shapes), _accesses([g for g in reads if g[0].tensor in late], before), sizes)
 
 
-def _accesses(reads: Sequence[tuple[Read, tuple[Expr, ...]]], shapes: Mapping[str, Shape]) -> list[_Access]:
+def _accesses(reads: Sequence[tuple[Read, tuple[Expr, ...]]], shapes: Mapping[str, Shape]) -> list[_RankedAccess]:
     out = []
     for read, conditions in reads:
         shape = shapes.get(read.tensor)
@@ -182,15 +182,15 @@ def _accesses(reads: Sequence[tuple[Read, tuple[Expr, ...]]], shapes: Mapping[st
         if len(shape) != len(read.subscripts):
             raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts))
         out += [
-            _Access(read.tensor, s, e, read.pad is not None, conditions)
+            _RankedAccess(read.tensor, s, e, read.pad is not None, conditions)
             for s, e in zip(read.subscripts, shape, strict=True)
         ]
     return [a for a in out if not gathers(a.subscript)]
 
 
-def _infer(flat: Flat, accesses: list[_Access], late: list[_Access], sizes: Mapping[str, int]) -> Ranged:
+def _infer(flat: Flat, accesses: list[_RankedAccess], late: list[_RankedAccess], sizes: Mapping[str, int]) -> Ranged:
     """Find the ranges round by round, from the accesses, the padded ones, the late ones and the padded of these."""
-    ranges: Ranges = {n: bounds_of(r, sizes) for n, r in flat.explicit().items()}
+    ranges: IndexSpans = {n: bounds_of(r, sizes) for n, r in flat.explicit().items()}
     ranges.update({n: range(e) for n, e in flat.batch})
     names = dict.fromkeys((*flat.order, *(r.index for r in flat.inline())))
     open_ = [n for n in names if n not in ranges]
@@ -213,9 +213,11 @@ def _infer(flat: Flat, accesses: list[_Access], late: list[_Access], sizes: Mapp
     return Ranged(flat, ranges, stated)
 
 
-def _bare(open_: list[str], accesses: list[_Access], stated: dict[str, tuple[str, int]]) -> dict[str, list[Span]]:
+def _bare(
+    open_: list[str], accesses: list[_RankedAccess], stated: dict[str, tuple[str, int]]
+) -> dict[str, list[IndexSpan]]:
     """Return the extents of bare subscripts, which agree, as the spans of their indices; adds them to `stated`."""
-    out: dict[str, list[Span]] = {}
+    out: dict[str, list[IndexSpan]] = {}
     for a in accesses:
         if a.bare is not None and a.bare in open_:
             tensor, extent = stated.setdefault(a.bare, (a.tensor, a.extent))
@@ -230,8 +232,12 @@ def _disagreement(index: str, tensor1: str, first: int, tensor2: str, second: in
 
 
 def _bound(
-    a: _Access, open_: list[str], ranges: Ranges, sizes: Mapping[str, int], stated: Mapping[str, tuple[str, int]]
-) -> tuple[str, Span] | None:
+    a: _RankedAccess,
+    open_: list[str],
+    ranges: IndexSpans,
+    sizes: Mapping[str, int],
+    stated: Mapping[str, tuple[str, int]],
+) -> tuple[str, IndexSpan] | None:
     """Return the one open index of a subscript with the values for which all others are in bounds.
 
     `stated`: the extents of indices that stand alone somewhere: of their values a condition says which others it admits.
@@ -263,8 +269,8 @@ def _bound(
 
 
 def _admitted(
-    a: _Access, x: str, extent: int, tests: list[Expr], ranges: Ranges, sizes: Mapping[str, int]
-) -> tuple[str, Span] | None:
+    a: _RankedAccess, x: str, extent: int, tests: list[Expr], ranges: IndexSpans, sizes: Mapping[str, int]
+) -> tuple[str, IndexSpan] | None:
     """Return the values of `x` below an extent for which a subscript is in bounds wherever the tests hold; None: for all."""
     value, passes = integer(a.subscript, sizes), [integer(t, sizes) for t in tests]
     names = closure([n for e in (a.subscript, *tests) for n in indices_of(e) if n != x], ranges)
@@ -285,14 +291,16 @@ def _admitted(
 def _without(expr: Expr, name: str) -> Expr:
     """Return the expression with an index put to zero."""
     match expr:
-        case Index(name=n) if n == name:
+        case IndexExpr(name=n) if n == name:
             return Literal(0)
         case Call(op=op, args=args):
             return Call(op, tuple(_without(e, name) for e in args))
     return expr
 
 
-def _scan(a: _Access, x: str, others: list[str], ranges: Ranges, sizes: Mapping[str, int]) -> tuple[str, Span] | None:
+def _scan(
+    a: _RankedAccess, x: str, others: list[str], ranges: IndexSpans, sizes: Mapping[str, int]
+) -> tuple[str, IndexSpan] | None:
     """Find the values of `x` by bisection where the subscript rises or falls, else by trial up to where only the unbounded go."""
     value = integer(a.subscript, sizes)
     if x not in closure(others, ranges):
@@ -324,7 +332,7 @@ def _direction(expr: Expr, x: str, sizes: Mapping[str, int]) -> int | None:
     if x not in indices_of(expr):
         return 0
     match expr:
-        case Index():
+        case IndexExpr():
             return 1
         case Call(op="neg", args=(arg,)):
             inner = _direction(arg, x, sizes)
@@ -345,7 +353,7 @@ def _direction(expr: Expr, x: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _between(
-    value: Callable[[Env], int], extent: int, x: str, direction: int, others: list[str], ranges: Ranges
+    value: Callable[[Env], int], extent: int, x: str, direction: int, others: list[str], ranges: IndexSpans
 ) -> range:
     """Return the values of `x` for which a subscript that rises or falls with it is in bounds, by bisection."""
 
@@ -370,12 +378,12 @@ def _first(holds: Callable[[int], bool]) -> int:
     return high
 
 
-def _all_inside(value: Callable[[Env], int], extent: int, others: list[str], ranges: Ranges, env: Env) -> bool:
+def _all_inside(value: Callable[[Env], int], extent: int, others: list[str], ranges: IndexSpans, env: Env) -> bool:
     inside = [0 <= value(env) < extent for _ in points(others, ranges, env)]
     return all(inside)
 
 
-def _intersect(spans: list[Span]) -> Span:
+def _intersect(spans: list[IndexSpan]) -> IndexSpan:
     if all(isinstance(s, range) and s.step == 1 for s in spans):
         low, high = max(s.start for s in spans), min(s.stop for s in spans)  # type: ignore[attr-defined]
         return range(low, max(low, high))
@@ -390,9 +398,9 @@ def _agree(done: dict[int, Ranged], n: int, late: set[str], shapes: Mapping[str,
             raise failure(RANK, span=read.span, tensor=read.tensor, found=len(shape), wanted=len(read.subscripts))
         targets = [r.flat.statement.subscripts for r in done.values() if r.flat.statement.target == read.tensor]
         for d, (s, extent) in enumerate(zip(read.subscripts, shape, strict=True)):
-            if read.tensor not in late or not isinstance(s, Index) or read.pad is not None:
+            if read.tensor not in late or not isinstance(s, IndexExpr) or read.pad is not None:
                 continue
-            plain = all(isinstance(t[d], Index) or not indices_of(t[d]) for t in targets)
+            plain = all(isinstance(t[d], IndexExpr) or not indices_of(t[d]) for t in targets)
             tensor, stated = done[n].stated.get(s.name, ("", extent))
             if plain and stated != extent:
                 raise _disagreement(s.name, tensor, stated, read.tensor, extent)

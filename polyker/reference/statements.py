@@ -10,25 +10,25 @@ from polyker.errors import failure
 from polyker.errors.reference import NARROWER, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
 from polyker.reference.integers import Env, gathers, indices_of, points
-from polyker.reference.memory import Element, Tensor, inside, outside
+from polyker.reference.memory import ElementKey, TensorMemory, inside, outside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step
 from polyker.reference.tags import converter, identity, rounding, settle
-from polyker.reference.values import Scope, convert, evaluate
+from polyker.reference.values import EvaluationScope, convert, evaluate
 
-Run = Callable[[Env], None]
+RunStatement = Callable[[Env], None]
 
 
 def compile_statement(
-    ranged: Ranged, tensors: Mapping[str, Tensor], sizes: Mapping[str, int], widen: bool, acc: DType | None
-) -> Run:
+    ranged: Ranged, tensors: Mapping[str, TensorMemory], sizes: Mapping[str, int], widen: bool, acc: DType | None
+) -> RunStatement:
     """Return the function that runs the statement once, in an environment of the loops around it."""
-    scope = Scope(tensors, sizes, ranged.ranges, widen, acc)
+    scope = EvaluationScope(tensors, sizes, ranged.ranges, widen, acc)
     _check_kind(ranged, scope)
     return _assignment(ranged, scope) if ranged.flat.statement.op == "set" else _reduction(ranged, scope)
 
 
-def _check_kind(ranged: Ranged, scope: Scope) -> None:
+def _check_kind(ranged: Ranged, scope: EvaluationScope) -> None:
     """Refuse to store a value of a wider kind: a float into integers, say."""
     s = ranged.flat.statement
     found = evaluate(s.expr, scope).tag
@@ -39,14 +39,14 @@ def _check_kind(ranged: Ranged, scope: Scope) -> None:
         raise failure(NARROWER, span=s.span, tensor=s.target, wanted=target, found=found)
 
 
-def _elements(ranged: Ranged, scope: Scope) -> Callable[[Env], Element]:
+def _elements(ranged: Ranged, scope: EvaluationScope) -> Callable[[Env], ElementKey]:
     """Return the function from an instance to the element it writes, checked."""
     s = ranged.flat.statement
     shape = scope.tensors[s.target].shape
     subscripts = [scope.integer(e) for e in s.subscripts]
     gathered = [gathers(e) for e in s.subscripts]
 
-    def element(env: Env) -> Element:
+    def element(env: Env) -> ElementKey:
         out = tuple([e(env) for e in subscripts])
         if not inside(out, shape):
             code = outside(out, shape, gathered)
@@ -56,7 +56,7 @@ def _elements(ranged: Ranged, scope: Scope) -> Callable[[Env], Element]:
     return element
 
 
-def _assignment(ranged: Ranged, scope: Scope) -> Run:
+def _assignment(ranged: Ranged, scope: EvaluationScope) -> RunStatement:
     s = ranged.flat.statement
     tensor = scope.tensors[s.target]
     dtype = settle(tensor.tag)
@@ -74,7 +74,7 @@ def _assignment(ranged: Ranged, scope: Scope) -> Run:
             tensor.data[element] = zero
             if tensor.written is not None:
                 tensor.written[element] = True
-        writers: dict[Element, dict[str, int]] = {}
+        writers: dict[ElementKey, dict[str, int]] = {}
         for _ in points(order, ranged.ranges, env):
             if not all(c(env) for c in conditions):
                 continue
@@ -93,7 +93,7 @@ def _assignment(ranged: Ranged, scope: Scope) -> Run:
     return run
 
 
-def _reduction(ranged: Ranged, scope: Scope) -> Run:
+def _reduction(ranged: Ranged, scope: EvaluationScope) -> RunStatement:
     s = ranged.flat.statement
     tensor = scope.tensors[s.target]
     dtype = settle(tensor.tag)
@@ -105,7 +105,7 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
     rounded, element_of = rounding(dtype, scope.widen), _elements(ranged, scope)
     admits = scope.admits(s.conditions, element_of, term.of)
 
-    def store(element: Element, v: Any) -> None:
+    def store(element: ElementKey, v: Any) -> None:
         v = back(v)
         tensor.data[element] = v if rounded is None else rounded(v)
         if tensor.written is not None:
@@ -116,7 +116,7 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
         # An element that nothing defined before starts at the identity, and holds it if no instance reaches it.
         for element in _untouched(ranged, scope, env):
             store(element, none)
-        running: dict[Element, Any] = {}
+        running: dict[ElementKey, Any] = {}
         for _ in points(ranged.flat.order, ranged.ranges, env):
             if not admits(env):
                 continue
@@ -128,7 +128,7 @@ def _reduction(ranged: Ranged, scope: Scope) -> Run:
     return run
 
 
-def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Element]:
+def _untouched(ranged: Ranged, scope: EvaluationScope, env: Env) -> list[ElementKey]:
     """Return the unwritten elements that a reduction or a scatter defines, whether or not an instance reaches them.
 
     Along a dimension that an index with an explicit range (a `for`, or a loop) or a gather decides, these are all elements:
@@ -143,7 +143,7 @@ def _untouched(ranged: Ranged, scope: Scope, env: Env) -> list[Element]:
     whole = [gathers(e) or any(i in given for i in indices_of(e)) for e in s.subscripts]
     inferred = list(dict.fromkeys(i for w, e in zip(whole, s.subscripts, strict=True) if not w for i in indices_of(e)))
     subscripts = [None if w else scope.integer(e) for w, e in zip(whole, s.subscripts, strict=True)]
-    found: dict[Element, None] = {}
+    found: dict[ElementKey, None] = {}
     here = dict(env)
     for _ in points(inferred, ranged.ranges, here):
         spans = [range(n) if f is None else (f(here),) for f, n in zip(subscripts, tensor.shape, strict=True)]

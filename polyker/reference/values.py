@@ -12,12 +12,12 @@ from polyker.errors import failure
 from polyker.errors.reference import MISSING, NOT_INTEGER, NOTHING
 from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size, reads_values
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, reads_values
 from polyker.ir.functions import TABLE
 from polyker.reference.functions import binary, refuse, several, unary
-from polyker.reference.integers import Env, Integer, gathers, integer, points
-from polyker.reference.memory import Tensor, load
-from polyker.reference.ranges import Ranges
+from polyker.reference.integers import Env, IntegerFunction, gathers, integer, points
+from polyker.reference.memory import TensorMemory, load
+from polyker.reference.ranges import IndexSpans
 from polyker.reference.reductions import result_tag, step
 from polyker.reference.tags import (
     WEAK_INT,
@@ -34,7 +34,7 @@ from polyker.reference.tags import (
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class Evaluated:
     """A typed function of the environment; `constant` is the value of a literal."""
 
     tag: Tag
@@ -43,16 +43,16 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EvaluationScope:
     """What expressions are evaluated in."""
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, TensorMemory]
     sizes: Mapping[str, int]
-    ranges: Ranges
+    ranges: IndexSpans
     widen: bool = False
     acc: DType | None = None
 
-    def integer(self, expr: Expr) -> Integer:
+    def integer(self, expr: Expr) -> IntegerFunction:
         """Return a subscript, bound or condition as a function; gathers are read."""
         return integer(expr, self.sizes, self._gather)
 
@@ -76,14 +76,14 @@ class Scope:
 
         return admitted
 
-    def _gather(self, read: Read) -> Integer:
+    def _gather(self, read: Read) -> IntegerFunction:
         value = _read(read, self)
         if value.tag.kind not in "iu":
             raise failure(NOT_INTEGER, span=read.span, what=read.tensor)
         return lambda env: int(value.of(env))
 
 
-def convert(value: Value, to: Tag, widen: bool) -> Callable[[Env], Any]:
+def convert(value: Evaluated, to: Tag, widen: bool) -> Callable[[Env], Any]:
     """Return the value as a function of type `to`."""
     if value.tag == to:
         return value.of
@@ -94,27 +94,27 @@ def convert(value: Value, to: Tag, widen: bool) -> Callable[[Env], Any]:
     return lambda env: change(of(env))
 
 
-def evaluate(expr: Expr, scope: Scope) -> Value:
+def evaluate(expr: Expr, scope: EvaluationScope) -> Evaluated:
     """Return the expression as a typed function."""
     match expr:
         case Literal(value=value):
             if isinstance(value, bool):
                 held = dt.bool_.numpy.type(value)
-                return Value(dt.bool_, lambda env: held)
-            return Value(tag_of_literal(value), lambda env: value, value)
-        case Index(name=name):
-            return Value(WEAK_INT, lambda env: env[name])
-        case Size(name=name):
+                return Evaluated(dt.bool_, lambda env: held)
+            return Evaluated(tag_of_literal(value), lambda env: value, value)
+        case IndexExpr(name=name):
+            return Evaluated(WEAK_INT, lambda env: env[name])
+        case SizeExpr(name=name):
             if name not in scope.sizes:
                 raise failure(MISSING, span=expr.span, name=name)
             size = scope.sizes[name]
-            return Value(WEAK_INT, lambda env: size)
+            return Evaluated(WEAK_INT, lambda env: size)
         case Read():
             return _read(expr, scope)
         case Cast(to=to, arg=arg):
             inner = convert(evaluate(arg, scope), to, scope.widen)
             rounded = rounding(to, scope.widen)
-            return Value(to, inner if rounded is None else lambda env: rounded(inner(env)))
+            return Evaluated(to, inner if rounded is None else lambda env: rounded(inner(env)))
         case Reduce():
             return _inline(expr, scope)
         case Call(op=op, args=args):
@@ -122,17 +122,17 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
     raise refuse(type(expr).__name__)
 
 
-def _read(read: Read, scope: Scope) -> Value:
+def _read(read: Read, scope: EvaluationScope) -> Evaluated:
     tensor = scope.tensors[read.tensor]
     fetch = load(tensor, read, [gathers(s) for s in read.subscripts])
     subscripts = list(map(scope.integer, read.subscripts))
     if tensor.tag == WEAK_INT:
         # A Python integer has to fit what it meets, as a literal has to.
-        return Value(WEAK_INT, lambda env: tensor.data, int(tensor.data))
-    return Value(tensor.tag, lambda env: fetch(tuple([s(env) for s in subscripts])))
+        return Evaluated(WEAK_INT, lambda env: tensor.data, int(tensor.data))
+    return Evaluated(tensor.tag, lambda env: fetch(tuple([s(env) for s in subscripts])))
 
 
-def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
+def _call(op: str, args: tuple[Expr, ...], scope: EvaluationScope) -> Evaluated:
     if op == "add":
         return _sum(args, scope)
     values = [evaluate(a, scope) for a in args]
@@ -143,7 +143,7 @@ def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
     if op == "not":
         test = convert(values[0], dt.bool_, scope.widen)
         true = dt.bool_.numpy.type
-        return Value(dt.bool_, lambda env: true(not test(env)))
+        return Evaluated(dt.bool_, lambda env: true(not test(env)))
     if op == "pow":
         return _chain(values[-1], [(op, v) for v in reversed(values[:-1])], scope.widen)
     if len(values) > 1:
@@ -151,16 +151,16 @@ def _call(op: str, args: tuple[Expr, ...], scope: Scope) -> Value:
     return _unary(op, values[0], scope.widen)
 
 
-def _unary(op: str, value: Value, widen: bool) -> Value:
+def _unary(op: str, value: Evaluated, widen: bool) -> Evaluated:
     takes, gives, function = unary(op, value.tag, widen)
     if op == "neg" and value.constant is not None and isinstance(value.tag, Weak):
         negated = -value.constant
-        return Value(gives, lambda env: negated, negated)
+        return Evaluated(gives, lambda env: negated, negated)
     of = convert(value, takes, widen)
-    return Value(gives, lambda env: function(of(env)))
+    return Evaluated(gives, lambda env: function(of(env)))
 
 
-def _sum(args: tuple[Expr, ...], scope: Scope) -> Value:
+def _sum(args: tuple[Expr, ...], scope: EvaluationScope) -> Evaluated:
     """Fold additions from the left; a negated term is subtracted, so that `a - b` promotes before it negates."""
     terms = [(op, evaluate(term, scope)) for op, term in map(_added, args[1:])]
     return _chain(evaluate(args[0], scope), terms, scope.widen)
@@ -171,7 +171,7 @@ def _added(term: Expr) -> tuple[str, Expr]:
     return ("sub", term.args[0]) if isinstance(term, Call) and term.op == "neg" else ("add", term)
 
 
-def _chain(first: Value, rest: list[tuple[str, Value]], widen: bool) -> Value:
+def _chain(first: Evaluated, rest: list[tuple[str, Evaluated]], widen: bool) -> Evaluated:
     """Fold operands in a loop, from the left, `pow` from the right: there may be more than Python's calls may nest."""
     if not rest:
         return first
@@ -194,10 +194,10 @@ def _chain(first: Value, rest: list[tuple[str, Value]], widen: bool) -> Value:
             total = function(operand, total) if turned else function(total, operand)
         return total
 
-    return Value(tag, fold)
+    return Evaluated(tag, fold)
 
 
-def _pair(op: str, a: Value, b: Value, widen: bool) -> Value:
+def _pair(op: str, a: Evaluated, b: Evaluated, widen: bool) -> Evaluated:
     takes, gives, function = binary(op, a.tag, b.tag, widen)
     if op == "pow" and takes == WEAK_INT and isinstance(b.constant, int) and b.constant < 0:
         takes = gives = Weak("f")
@@ -206,11 +206,11 @@ def _pair(op: str, a: Value, b: Value, widen: bool) -> Value:
     left, right = convert(a, takes, widen), convert(b, takes, widen)
     if gives == dt.bool_:
         true = dt.bool_.numpy.type
-        return Value(gives, lambda env: true(function(left(env), right(env))))
-    return Value(gives, lambda env: function(left(env), right(env)))
+        return Evaluated(gives, lambda env: true(function(left(env), right(env))))
+    return Evaluated(gives, lambda env: function(left(env), right(env)))
 
 
-def _where(values: list[Value], widen: bool) -> Value:
+def _where(values: list[Evaluated], widen: bool) -> Evaluated:
     test = convert(values[0], dt.bool_, widen)
     tag = promote(values[1].tag, values[2].tag)
     yes, no = convert(values[1], tag, widen), convert(values[2], tag, widen)
@@ -219,16 +219,16 @@ def _where(values: list[Value], widen: bool) -> Value:
         a, b = yes(env), no(env)
         return a if test(env) else b
 
-    return Value(tag, pick)
+    return Evaluated(tag, pick)
 
 
-def _several(op: str, values: list[Value], widen: bool) -> Value:
+def _several(op: str, values: list[Evaluated], widen: bool) -> Evaluated:
     tag, function = several(op, [v.tag for v in values], widen)
     args = [convert(v, tag, widen) for v in values]
-    return Value(tag, lambda env: function(*(a(env) for a in args)))
+    return Evaluated(tag, lambda env: function(*(a(env) for a in args)))
 
 
-def _inline(reduce: Reduce, scope: Scope) -> Value:
+def _inline(reduce: Reduce, scope: EvaluationScope) -> Evaluated:
     """Return an inline reduction as a typed function; its result keeps the type that it accumulates in until stored."""
     body = evaluate(reduce.body, scope)
     tag = result_tag(reduce.op, body.tag)
@@ -241,7 +241,7 @@ def _inline(reduce: Reduce, scope: Scope) -> Value:
                 yield None
 
     if reduce.op in ("argmax", "argmin"):
-        return Value(tag, _arg(reduce.op, names[0], body, instances))
+        return Evaluated(tag, _arg(reduce.op, names[0], body, instances))
     acc = scope.acc if scope.acc is not None and reduce.op not in ("any", "all", "max", "min") else tag
     of = convert(body, acc, scope.widen)
     if reduce.op == "logsumexp":
@@ -260,11 +260,11 @@ def _inline(reduce: Reduce, scope: Scope) -> Value:
     return _converted(acc, tag, run, scope.widen)
 
 
-def _converted(acc: Tag, tag: Tag, run: Callable[[Env], Any], widen: bool) -> Value:
+def _converted(acc: Tag, tag: Tag, run: Callable[[Env], Any], widen: bool) -> Evaluated:
     if acc == tag:
-        return Value(tag, run)
+        return Evaluated(tag, run)
     change = converter(acc, tag, widen)
-    return Value(tag, lambda env: change(run(env)))
+    return Evaluated(tag, lambda env: change(run(env)))
 
 
 def _logsumexp(of: Callable[[Env], Any], instances: Callable[[Env], Iterator[None]], kind: Any) -> Callable[[Env], Any]:
@@ -282,7 +282,7 @@ def _logsumexp(of: Callable[[Env], Any], instances: Callable[[Env], Iterator[Non
     return run
 
 
-def _arg(op: str, index: str, body: Value, instances: Callable[[Env], Iterator[None]]) -> Callable[[Env], Any]:
+def _arg(op: str, index: str, body: Evaluated, instances: Callable[[Env], Iterator[None]]) -> Callable[[Env], Any]:
     def better(a: Any, b: Any) -> bool:
         if b != b:
             return False
@@ -307,7 +307,7 @@ def type_of(expr: Expr, tags: Mapping[str, Tag | None]) -> Tag | None:
     match expr:
         case Literal(value=value):
             return tag_of_literal(value)
-        case Index() | Size():
+        case IndexExpr() | SizeExpr():
             return WEAK_INT
         case Read(tensor=tensor):
             return tags[tensor]

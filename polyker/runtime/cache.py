@@ -17,7 +17,7 @@ class Recent(Protocol):
 
 
 V = TypeVar("V", bound=Recent)
-_caches: WeakSet[Cache[Any]] = WeakSet()
+_caches: WeakSet[KernelCache[Any]] = WeakSet()
 
 
 class _Slot(Generic[V]):
@@ -30,7 +30,7 @@ class _Slot(Generic[V]):
         self.value: V | None = None
 
 
-class Cache(Generic[V]):
+class KernelCache(Generic[V]):
     """A map that makes missing values once, and drops those not used for long.
 
     Values in use elsewhere live on; the cache only lets go of them. Recency is a mark that users of a value set (second

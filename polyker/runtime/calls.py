@@ -14,7 +14,7 @@ from polyker.codegen.artifact import Artifact, GuardInfo, host_status
 from polyker.codegen.ir.walk import is_parallel
 from polyker.errors.base import failure
 from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
-from polyker.ir.expr import Expr, Literal, Size
+from polyker.ir.expr import Expr, Literal, SizeExpr
 from polyker.process.jobs import load
 from polyker.runtime.arrays import is_usable
 from polyker.runtime.kinds import LIMIT, Array
@@ -50,7 +50,7 @@ class Mark:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Plan:
+class CallPlan:
     """Everything of a call that follows from the operands' types, shapes and strides alone.
 
     `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`:
@@ -86,7 +86,7 @@ def extents(shape: tuple[Expr, ...], values: Mapping[str, int], evaluate: Evalua
         match extent:
             case Literal(value=value):
                 out.append(max(0, int(value.real)))
-            case Size(name=name):
+            case SizeExpr(name=name):
                 out.append(values[name])
             case _:
                 out.append(max(0, evaluate(extent, values)))
@@ -118,7 +118,7 @@ def make_plan(
     evaluate: Evaluate,
     scratch_limit: int | None,
     mark: Mark,
-) -> Plan:
+) -> CallPlan:
     """Return the plan of calls with arguments that lie as these; `values` of sizes are by label."""
     operands, results, outs = arguments.operands, arguments.results, arguments.outs
     typed = artifact.typed
@@ -146,7 +146,7 @@ def make_plan(
     own = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]
     asked = [b.alignment if here else 0 for b in artifact.kernel.buffers[: len(own)]]
     alignments = tuple(map(max, own, asked))
-    return Plan(
+    return CallPlan(
         artifact=artifact,
         function=_PROTOTYPE(artifact.code.address) if here else _elsewhere(artifact, tuple(bounds), results, integers),
         pointers=ctypes.c_void_p * count,
@@ -197,7 +197,7 @@ def _scratch(
     return offsets, total
 
 
-def execute(plan: Plan, operands: Sequence[Array], outs: Sequence[Array]) -> None:
+def execute(plan: CallPlan, operands: Sequence[Array], outs: Sequence[Array]) -> None:
     """Run the kernel. `outs` overlap no operand but the one they are copied from; all lie as the plan says."""
     for k, i in plan.copies:
         if outs[k] is not operands[i]:
@@ -218,7 +218,7 @@ def execute(plan: Plan, operands: Sequence[Array], outs: Sequence[Array]) -> Non
             ctypes.memmove(place, base, size)
 
 
-def start(plan: Plan, pointers: list[int]) -> None:
+def start(plan: CallPlan, pointers: list[int]) -> None:
     """Run the kernel on the addresses of its arguments; raises what a guard of the kernel means."""
     if plan.scratch:
         block, base = aligned_block(plan.scratch_size)
@@ -231,7 +231,7 @@ def start(plan: Plan, pointers: list[int]) -> None:
         raise told(plan, status, pointers)
 
 
-def told(plan: Plan, status: int, pointers: Sequence[int]) -> Exception:
+def told(plan: CallPlan, status: int, pointers: Sequence[int]) -> Exception:
     """Return the error that the status of a call on these addresses of the host stands for."""
     if status in plan.artifact.guards:
         load("polyker.runtime.gathers")

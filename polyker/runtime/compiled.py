@@ -11,21 +11,23 @@ import numpy as np
 from polyker.codegen.artifact import Artifact
 from polyker.errors.base import failure
 from polyker.errors.calls import KERNEL_DTYPE, KERNEL_SHAPE, SCALAR_RANGE, SIZE_CONFLICT, SIZE_MISSING
-from polyker.ir.expr import Expr, Literal, Size
+from polyker.ir.expr import Expr, Literal, SizeExpr
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.process.jobs import run_exclusively
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Operand, scalar_as
-from polyker.runtime.calls import Arguments, Mark, Plan, check_bytes, execute, extents, make_plan, meaning, places
+from polyker.runtime.calls import Arguments, CallPlan, Mark, check_bytes, execute, extents, make_plan, meaning, places
 from polyker.runtime.kinds import Array
 from polyker.runtime.memory import layout_of
 from polyker.runtime.size_class import Likely, size_class
 
 STRIDED = Layout(dense=False, unit=None)
-_LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest
-_CLASSES = 16  # classes of sizes that it is compiled for before the kernel for no sizes in particular takes the rest
-_PLANS = 256  # plans kept for a program
+_MAX_LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest
+_MAX_SIZE_CLASSES = (
+    16  # classes of sizes that it is compiled for before the kernel for no sizes in particular takes the rest
+)
+_MAX_PLANS = 256  # plans kept for a program
 
 
 def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
@@ -40,7 +42,7 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
 class HostCall:
     """A call with arrays of the host, checked: where results are computed, and where the caller wants them."""
 
-    plan: Plan
+    plan: CallPlan
     arrays: list[Array]
     targets: list[Array]
     wanted: list[Array | None]
@@ -72,7 +74,7 @@ class Compiled:
         self._mark = Mark()
         self._build, self._classes = build, classes and bool(typed.sizes)
         self.artifacts: dict[tuple[tuple[Layout, ...], Likely], Artifact] = {}
-        self.plans: dict[Hashable, Plan] = {}
+        self.plans: dict[Hashable, CallPlan] = {}
         self._labels = {t.name: t.label for t in typed.tensors}
         self._own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
 
@@ -102,8 +104,8 @@ class Compiled:
 
         def found() -> Artifact:
             laid = {key[0] for key in self.artifacts}
-            chosen = wanted if wanted in laid or len(laid) < _LAYOUTS else (STRIDED,) * len(wanted)
-            full = sum(bool(c) for at, c in self.artifacts if at == chosen) >= _CLASSES
+            chosen = wanted if wanted in laid or len(laid) < _MAX_LAYOUTS else (STRIDED,) * len(wanted)
+            full = sum(bool(c) for at, c in self.artifacts if at == chosen) >= _MAX_SIZE_CLASSES
             key = chosen, () if full and (chosen, likely) not in self.artifacts else likely
             if key not in self.artifacts:
                 self.artifacts[key] = self._build(*key)
@@ -132,9 +134,9 @@ class Compiled:
                 match extent:
                     case Literal(value=wanted) if int(wanted.real) != actual:
                         raise self._mismatch(tensor, shape)
-                    case Size(name=name) if name not in values:
+                    case SizeExpr(name=name) if name not in values:
                         values[name], place[name] = actual, f"dimension {d} of `{tensor.label}`"
-                    case Size(name=name) if values[name] != actual:
+                    case SizeExpr(name=name) if values[name] != actual:
                         raise failure(
                             SIZE_CONFLICT,
                             size=dict(typed.sizes)[name],
@@ -143,7 +145,7 @@ class Compiled:
                             second=actual,
                             second_place=f"dimension {d} of `{tensor.label}`",
                         )
-                    case Size() | Literal():
+                    case SizeExpr() | Literal():
                         pass
                     case _:
                         pending.append((tensor, extent, shape, actual))
@@ -160,7 +162,7 @@ class Compiled:
 
         labels = dict(self.typed.sizes)
         dims = tuple(
-            int(e.value.real) if isinstance(e, Literal) else labels.get(e.name, "?") if isinstance(e, Size) else "?"
+            int(e.value.real) if isinstance(e, Literal) else labels.get(e.name, "?") if isinstance(e, SizeExpr) else "?"
             for e in tensor.shape
         )
         symbols = tuple(f"N{d}" for d in range(len(dims)))
@@ -200,7 +202,7 @@ class Compiled:
         given: Mapping[str, int],
         outs: Sequence[Operand | None],
         scratch_limit: int | None = None,
-    ) -> tuple[list[Array], Plan]:
+    ) -> tuple[list[Array], CallPlan]:
         """Check a call, run it, and return the results with the plan that equal calls may repeat.
 
         Raises ShapeError, DTypeError, ArgumentError, and what the kernel's guards mean.
@@ -256,7 +258,7 @@ class Compiled:
         results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
         targets: Sequence[Array],
         scratch_limit: int | None,
-    ) -> Plan:
+    ) -> CallPlan:
         """Return the plan of calls with arrays that lie so."""
         key = (
             tuple(values.items()),
@@ -272,7 +274,7 @@ class Compiled:
             labelled = {label: values[name] for name, label in self.typed.sizes}
             arguments = Arguments(arrays, results, targets)
             plan = make_plan(artifact, labelled, arguments, evaluate, scratch_limit, self._mark)
-            if len(self.plans) >= _PLANS:
+            if len(self.plans) >= _MAX_PLANS:
                 self.plans.clear()
             self.plans[key] = plan
         return plan

@@ -17,7 +17,7 @@ from polyker.ir.dtypes import DType, bf16, from_numpy
 
 CUDA, CUDA_MANAGED = 2, 13  # device types
 _READ_ONLY, _IS_COPY = 1, 2  # bits of the flags
-_MOST_DIMENSIONS = 64  # as NumPy's
+_MAX_DIMENSIONS = 64  # as NumPy's
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _BFLOAT = 4
 
@@ -131,7 +131,7 @@ def exported(value: Any, stream: int | None, *, in_place: bool = False) -> Array
             if not version:
                 raise
     tensor, flags = _read(capsule)
-    if not 0 <= tensor.ndim <= _MOST_DIMENSIONS:
+    if not 0 <= tensor.ndim <= _MAX_DIMENSIONS:
         raise ValueError(f"an array of {tensor.ndim} dimensions")
     shape = tuple(tensor.shape[d] for d in range(tensor.ndim))
     if min(shape, default=0) < 0:

@@ -20,7 +20,7 @@ from polyker.codegen.artifact import Artifact
 from polyker.codegen.host import evaluate
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.schedules import GATHERED
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size, children, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, children, walk
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedProgram
 from polyker.ir.typed_printing import labels_of, written
@@ -28,10 +28,10 @@ from polyker.poly.boxes import ends
 from polyker.poly.isl import Set, dim, int_val, isl_job, read_set
 from polyker.runtime.kinds import Array
 
-_POINTS = 1 << 20  # that are looked at together
-_PARTS = 1 << 8  # of so many points at most: what lies further on is not looked for
-_TRIED = 1 << 10  # places out of range that may turn out to be no instance's
-_QUOTA = 4_000_000
+_CHUNK_POINTS = 1 << 20  # that are looked at together
+_MAX_CHUNKS = 1 << 8  # of so many points at most: what lies further on is not looked for
+_MAX_CANDIDATES = 1 << 10  # places out of range that may turn out to be no instance's
+_ISL_OPERATIONS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,15 @@ def out_of_range(
     """
     guard = dict(artifact.guards[status].values)
     try:
-        with isl_job("gathers", _QUOTA):
-            return _Search(artifact, pointers, integers).found(guard.get("tensor", ""), guard.get("dimension", ""))
+        with isl_job("gathers", _ISL_OPERATIONS):
+            return _GatherSearch(artifact, pointers, integers).found(
+                guard.get("tensor", ""), guard.get("dimension", "")
+            )
     except (PolykerError, MemoryError):
         return None  # the guard's own words do
 
 
-class _Search:
+class _GatherSearch:
     def __init__(self, artifact: Artifact, pointers: Sequence[int], integers: Sequence[int]) -> None:
         self.typed = artifact.typed
         env = dict(zip(artifact.kernel.integers, integers, strict=False))
@@ -94,7 +96,7 @@ class _Search:
         if len(spans) < len(names) or points.is_empty():
             return None
         limit, tried = self.extent(gather), 0
-        for part in islice(_parts(spans), _PARTS):
+        for part in islice(_parts(spans), _MAX_CHUNKS):
             shape = tuple(map(len, part))
             env = {
                 n: np.array(s, np.int64).reshape(_along(k, shape))
@@ -107,7 +109,7 @@ class _Search:
                 if _contains(points, at):
                     return dict(zip(names, at, strict=True))
                 tried += 1
-                if tried == _TRIED:
+                if tried == _MAX_CANDIDATES:
                     return None
         return None
 
@@ -116,7 +118,7 @@ class _Search:
         points = read_set(gather.domain)
         for k in range(points.dim(dim.param)):
             points = points.fix_val(dim.param, k, int_val(self.sizes[points.get_dim_name(dim.param, k)]))
-        used = {e.name for e in walk(gather.subscript) if isinstance(e, Index)}
+        used = {e.name for e in walk(gather.subscript) if isinstance(e, IndexExpr)}
         names = [points.get_dim_name(dim.set, d) for d in range(points.dim(dim.set))]
         for d in reversed(range(len(names))):
             if names[d] not in used:
@@ -132,9 +134,9 @@ class _Search:
         match expr:
             case Literal(value=value):
                 return np.int64(int(value.real)), np.True_
-            case Index(name=name):
+            case IndexExpr(name=name):
                 return env[name], np.True_
-            case Size(name=name):
+            case SizeExpr(name=name):
                 return np.int64(self.sizes[name]), np.True_
             case Cast(to=to, arg=arg):
                 value, known = self.value(arg, env)
@@ -230,11 +232,11 @@ def _view(pointer: int, shape: Sequence[int], steps: Sequence[int], dtype: np.dt
 
 def _parts(spans: Sequence[range]) -> Iterator[list[range]]:
     """Yield boxes of few points that make up a box, in lexicographic order."""
-    if prod(map(len, spans)) <= _POINTS or not spans:
+    if prod(map(len, spans)) <= _CHUNK_POINTS or not spans:
         yield list(spans)
         return
     first, rest = spans[0], spans[1:]
-    step = _POINTS // max(1, prod(map(len, rest)))
+    step = _CHUNK_POINTS // max(1, prod(map(len, rest)))
     if step:
         for k in range(0, len(first), step):
             yield [first[k : k + step], *rest]

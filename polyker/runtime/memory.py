@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from polyker.codegen.ir.kernel import Kernel
+from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.layout import DENSE, Layout
 from polyker.runtime.kinds import Array
 
@@ -142,7 +142,7 @@ def arena(
     return tuple(placed[n][0] for n in range(len(sizes))), max((high for _, high in placed.values()), default=0)
 
 
-def kernel_arena(names: Sequence[str], sizes: Sequence[int], kernel: Kernel) -> tuple[tuple[int, ...], int]:
+def kernel_arena(names: Sequence[str], sizes: Sequence[int], kernel: KernelIR) -> tuple[tuple[int, ...], int]:
     """Return the offsets of a kernel's temporaries, of so many bytes each, and the bytes of all."""
     number = {name: n for n, name in enumerate(names)}
 

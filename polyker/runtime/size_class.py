@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.ir.typed import EXACT, LARGE, TypedProgram
+from polyker.ir.typed import MAX_EXACT_SIZE, MIN_LARGE_SIZE, TypedProgram
 
-# Sizes up to EXACT are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them: to the
-# next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of STEP. From LARGE on tiles are the same; what counts then is which
-# cache operands come from, and a class is what is nearest of LARGE * 4^k.
+# Sizes up to MAX_EXACT_SIZE are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them:
+# to the next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of STEP. From MIN_LARGE_SIZE on tiles are the same; what counts
+# then is which cache operands come from, and a class is what is nearest of MIN_LARGE_SIZE * 4^k.
 STEP, LARGEST = 8, 1 << 22
 
 Likely = tuple[tuple[str, int], ...]
@@ -29,12 +29,12 @@ def size_class(program: TypedProgram, values: Mapping[str, int]) -> Likely:
 
 def rounded(size: int) -> int:
     """Return the size that stands for one in its class."""
-    if size <= EXACT:
+    if size <= MAX_EXACT_SIZE:
         return size
-    if size <= LARGE:
+    if size <= MIN_LARGE_SIZE:
         step = max(STEP, 1 << (size - 1).bit_length() - 3)
         return -(-size // step) * step
-    steps = range(LARGE.bit_length() - 1, LARGEST.bit_length(), 2)
+    steps = range(MIN_LARGE_SIZE.bit_length() - 1, LARGEST.bit_length(), 2)
     return min((1 << k for k in steps), key=lambda s: max(s / size, size / s))
 
 
@@ -44,8 +44,8 @@ def least(value: int) -> int:
     >>> least(16), least(40), least(512), least(1024), least(4096)
     (16, 33, 449, 897, 2049)
     """
-    if value <= EXACT:
+    if value <= MAX_EXACT_SIZE:
         return value
-    if value > LARGE:
+    if value > MIN_LARGE_SIZE:
         return value // 2 + 1
-    return max(EXACT, value - max(STEP, 1 << (value - 1).bit_length() - 3)) + 1
+    return max(MAX_EXACT_SIZE, value - max(STEP, 1 << (value - 1).bit_length() - 3)) + 1

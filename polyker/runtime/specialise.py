@@ -6,10 +6,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from polyker.ir.dtypes import TensorType
-from polyker.ir.expr import Dots, Expr, Index, Literal, Read, Reduce, Size, children, walk
+from polyker.ir.expr import Dots, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, children, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 
-SHAPES = 3  # shapes that get a kernel of their own before the symbolic one is made
+MAX_SHAPE_KERNELS = 3  # shapes that get a kernel of their own before the symbolic one is made
 Dimension = tuple[str, int]
 
 
@@ -26,7 +26,7 @@ class Family:
             return self.symbolic
         if mode == "always" or not self.symbolic or shape in self.seen:
             return False
-        if len(self.seen) < SHAPES:
+        if len(self.seen) < MAX_SHAPE_KERNELS:
             self.seen.add(shape)
             return False
         return True
@@ -48,8 +48,8 @@ def symbolic_types(program: Program, types: Sequence[TensorType]) -> tuple[Tenso
             declared[name, d] = extent
     symbols: dict[Dimension, int | str] = {}
     for dimension, extent in declared.items():
-        if isinstance(extent, (Size, Literal)):
-            shown = extent.name if isinstance(extent, Size) else int(extent.value.real)
+        if isinstance(extent, (SizeExpr, Literal)):
+            shown = extent.name if isinstance(extent, SizeExpr) else int(extent.value.real)
             symbols.setdefault(joined.root(dimension), shown)
     taken = {*program.sizes, *program.inputs, *program.outputs, *program.temporaries}
     dotted = {e.tensor for e in _reads(program) if any(isinstance(s, Dots) for s in e.subscripts)}
@@ -75,7 +75,7 @@ def symbolic_types(program: Program, types: Sequence[TensorType]) -> tuple[Tenso
 def free_sizes(program: Program) -> tuple[str, ...]:
     """Return the sizes that no declared shape of an input gives, so that the caller has to."""
     declared = [program.declaration(name) for name in program.inputs]
-    given = {e.name for d in declared if d is not None for e in d.shape or () if isinstance(e, Size)}
+    given = {e.name for d in declared if d is not None for e in d.shape or () if isinstance(e, SizeExpr)}
     return tuple(name for name in program.sizes if name not in given)
 
 
@@ -126,7 +126,7 @@ def _scope(classes: _Classes, expr: Expr, at: dict[str, Dimension], given: froze
     if isinstance(expr, Read) and expr.pad is None:
         dots = any(isinstance(s, Dots) for s in expr.subscripts)
         for d, subscript in enumerate(expr.subscripts):
-            if isinstance(subscript, Index) and subscript.name not in given and not dots:
+            if isinstance(subscript, IndexExpr) and subscript.name not in given and not dots:
                 place = (expr.tensor, d)
                 classes.join(at.setdefault(subscript.name, place), place)
     for child in children(expr):

@@ -11,23 +11,23 @@ import islpy as isl
 
 from polyker.cost.blocking import Blocking, blocking, fetches_result, row_prefetches
 from polyker.cost.choose import choose
-from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.cost.memory import prefetches_next_rows
 from polyker.cost.own_distances import elements_apart, free_iterators, own_distances
-from polyker.cost.plan import Plan, describe
+from polyker.cost.plan import TilePlan, describe
 from polyker.cost.prefetch import line_prefetches, next_row_prefetches, tile_prefetches
 from polyker.cost.traffic import least_traffic
 from polyker.ir.decision import Decision
-from polyker.ir.expr import Index, Read
+from polyker.ir.expr import IndexExpr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import PrefetchRead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.least import is_invariant
 from polyker.rewrite.core.accumulate import (
+    AccumulatorBlock,
     AccumulatorLayout,
-    Block,
-    Lanes,
+    PartialSums,
     Stored,
     accumulate,
     started_apart,
@@ -48,7 +48,7 @@ from polyker.schedule.fusion.cost import Fusion, best_fusion, invariant_tensors
 from polyker.schedule.fusion.epilogue import stored_with, with_epilogues
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.fusion.nest import fused
-from polyker.schedule.fusion.reasons import REASONS, why_apart
+from polyker.schedule.fusion.reasons import MAX_REASONS, why_apart
 from polyker.schedule.nests.blocked import BlockedNest
 from polyker.schedule.nests.loop_order import around_block, block_of, memory_order, panels_of, reduced_order, tile_order
 from polyker.schedule.nests.nest import (
@@ -66,25 +66,25 @@ from polyker.schedule.nests.transpose import across_of, transposing_tree, write_
 from polyker.schedule.nests.transpose_prefetch import transposed_prefetches
 from polyker.schedule.nests.wavefront import wave_nest
 from polyker.schedule.time.tiling import time_tiled
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 
 # Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of one.
-CUT_CHUNKS = 2
+MAX_CHUNKS_OF_CUT_ROWS = 2
 
 
 def auto_schedule(
     program: TypedProgram, target: Target, layout: Layouts, *, plain: bool = False, fuse: bool = True
-) -> tuple[TypedProgram, Schedule]:
+) -> tuple[TypedProgram, ScheduleTree]:
     """Return the program with its accumulators and copies made explicit, and the schedule of it.
 
     `plain`: no tiles, no vectors, no copies, the loops as the text orders them; accumulators alone. `fuse`: statements may
     share loops; else each has a nest of its own.
     """
-    return _Scheduler(Fresh(program), target, layout, plain, fuse and not plain).result()
+    return _CpuScheduler(Fresh(program), target, layout, plain, fuse and not plain).result()
 
 
 @dataclass
-class _Scheduler:
+class _CpuScheduler:
     """Schedules one program; `notes` are the decisions."""
 
     fresh: Fresh
@@ -97,10 +97,10 @@ class _Scheduler:
     near: frozenset[str] = frozenset()  # tensors that take no streaming stores
     prefetched: frozenset[str] = frozenset()  # tensors that statements of the group prefetch already
 
-    def result(self) -> tuple[TypedProgram, Schedule]:
+    def result(self) -> tuple[TypedProgram, ScheduleTree]:
         """Return the program with what the schedule added to it, and the schedule."""
         nodes, nest = self.body(self.fresh.program.body)
-        return self.fresh.finish(nodes), Schedule(nest.tree, tuple(self.notes))
+        return self.fresh.finish(nodes), ScheduleTree(nest.tree, tuple(self.notes))
 
     @property
     def program(self) -> TypedProgram:
@@ -158,7 +158,7 @@ class _Scheduler:
         program = self.program
 
         def free() -> tuple[str, ...]:
-            if start is not None and not all(isinstance(s, Index) for s in statement.subscripts):
+            if start is not None and not all(isinstance(s, IndexExpr) for s in statement.subscripts):
                 return ()  # one loop of its start would be several of the statement
             if not reduces:
                 return free_iterators(program, statement)
@@ -203,7 +203,7 @@ class _Scheduler:
         found = best_fusion(self.program, items, self.target)
         if found is None:
             told = sum(bool(n.refused) for n in self.notes)
-            reason = why_apart(self.program, items, self.target) if told < REASONS else None
+            reason = why_apart(self.program, items, self.target) if told < MAX_REASONS else None
             self.notes += [reason] if reason else []
             return [items[0], *self.units(items[1:])]
         fusion, before, after = found
@@ -244,7 +244,7 @@ class _Scheduler:
             if not is_invariant(
                 read_set(statement.domain), statement.iterators, statement.iterators.index(plan.vector)
             ):
-                plan = replace(plan, chunks=min(plan.chunks, CUT_CHUNKS))
+                plan = replace(plan, chunks=min(plan.chunks, MAX_CHUNKS_OF_CUT_ROWS))
         if len(free) < len(inner):
             plan = beside_scan(self.program, measured, plan, free, self.target)
             plan, order = scan_plan(self.program, measured, plan, free, self.target)
@@ -280,7 +280,7 @@ class _Scheduler:
         self.notes.append(Decision(statement.name, f"{describe(plan)}; loops {', '.join(order)}"))
         return map_nest(self.program, measured, plan, order)
 
-    def copied(self, statement: TypedStatement, plan: Plan) -> Nest:
+    def copied(self, statement: TypedStatement, plan: TilePlan) -> Nest:
         """Return the nests of the copies that the plan of a statement needs, and of the statement after them."""
         assert plan.vector is not None
         copies = []
@@ -298,7 +298,7 @@ class _Scheduler:
         packed: str | None = None,
         epilogue: TypedStatement | None = None,
         *,
-        part: Plan | None = None,
+        part: TilePlan | None = None,
     ) -> Nest:
         """Return the nest of a reduction over at least one iterator; `start` set its elements to the identity before.
 
@@ -308,7 +308,7 @@ class _Scheduler:
         kept = tuple(i for i in statement.iterators[statement.outer :] if i not in statement.reduced)
         if self.plain:
             parts = accumulate(self.program, self.fresh, statement, start=start)
-            scalar = Plan(None, 1, 1, (), 0.0)
+            scalar = TilePlan(None, 1, 1, (), 0.0)
             loops = ReductionLoops(kept, statement.reduced)
             nest = reduction_nest(self.program, measured, scalar, parts, loops)
             return self.followed([nest], epilogue)
@@ -348,10 +348,12 @@ class _Scheduler:
         terms = reduced_order(measured, plan)
         block = block_of(measured, plan, terms, self.target)
         lanes = (
-            Lanes(plan.vector, plan.lanes * plan.chunks) if plan.vector in statement.reduced and plan.vector else None
+            PartialSums(plan.vector, plan.lanes * plan.chunks)
+            if plan.vector in statement.reduced and plan.vector
+            else None
         )
         origin = {i: measured.lo(i) for i in kept}
-        layout = AccumulatorLayout((Block(*block),) if block else (), plan.vector, origin)
+        layout = AccumulatorLayout((AccumulatorBlock(*block),) if block else (), plan.vector, origin)
         stored = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
         parts = accumulate(self.program, self.fresh, statement, start=start, lanes=lanes, layout=layout, stored=stored)
         around = around_block(measured, plan, block[0]) if block and block[0] == terms[0] else ()
@@ -384,7 +386,7 @@ class _Scheduler:
         return in_order([*nests, self.map(epilogue)])
 
     def whole(
-        self, measured: Measured, plan: Plan, start: TypedStatement | None, kept: tuple[str, ...]
+        self, measured: MeasuredStatement, plan: TilePlan, start: TypedStatement | None, kept: tuple[str, ...]
     ) -> tuple[TypedStatement, TypedStatement | None, isl.Set | None, list[Nest]]:
         """Return the reduction with whole tiles where its results are no box, the start of the elements that it stores, which
         these are, and the nest that starts the others."""
@@ -423,8 +425,8 @@ class _Scheduler:
 
     def blocked(
         self,
-        measured: Measured,
-        plan: Plan,
+        measured: MeasuredStatement,
+        plan: TilePlan,
         blocks: Blocking,
         start: TypedStatement | None,
         epilogue: TypedStatement | None,
@@ -446,7 +448,7 @@ class _Scheduler:
             self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed by blocks"))
         statement = replace(statement, prefetch=row_prefetches(self.program, blocks, plan, measured, self.target))
         carried = None if before else stored_with(self.program, epilogue, statement, plan, self.layout)
-        layout = AccumulatorLayout(tuple(Block(i, n) for i, n in blocks.terms), plan.vector, origin)
+        layout = AccumulatorLayout(tuple(AccumulatorBlock(i, n) for i, n in blocks.terms), plan.vector, origin)
         stores = Stored(results, tuple((i, plan.size(i), origin[i]) for i in kept), carried)
         parts = accumulate(self.program, self.fresh, statement, start=start, layout=layout, stored=stores)
         stored = parts.store[0]  # its elements, be it the epilogue's, are prefetched during the reduction
@@ -461,7 +463,7 @@ class _Scheduler:
         return self.followed([*before, tiled], epilogue, carried=parts.carries)
 
     def packed(
-        self, measured: Measured, plan: Plan, start: TypedStatement | None, epilogue: TypedStatement | None
+        self, measured: MeasuredStatement, plan: TilePlan, start: TypedStatement | None, epilogue: TypedStatement | None
     ) -> Nest:
         """Return the nests of the copies that the plan needs, around the nest of the statement that uses them."""
         statement, vector = measured.statement, plan.vector
@@ -490,7 +492,7 @@ class _Scheduler:
         nests += [self.map(s) for s in after]
         return in_order(nests)
 
-    def measured(self, statement: TypedStatement) -> Measured:
+    def measured(self, statement: TypedStatement) -> MeasuredStatement:
         """Return what the cost model knows of a statement."""
         return measure(self.program, statement, self.layout)
 

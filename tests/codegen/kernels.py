@@ -9,14 +9,13 @@ import numpy as np
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     Convert,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -24,6 +23,7 @@ from polyker.codegen.ir.kernel import (
     Op,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -37,7 +37,7 @@ Interval = tuple[int, int]
 class Case:
     """A kernel with its data; `strides` in elements."""
 
-    kernel: Kernel
+    kernel: KernelIR
     arrays: dict[str, np.ndarray]
     integers: dict[str, int]
     strides: dict[str, tuple[int, ...]]
@@ -163,7 +163,7 @@ class Generator:
 
     # Statements
 
-    def block(self, scope: dict[str, Interval], depth: int) -> Block:
+    def block(self, scope: dict[str, Interval], depth: int) -> StmtBlock:
         return tuple(s for _ in range(self.rng.randint(1, 2)) for s in self.statement(scope, depth))
 
     def statement(self, scope: dict[str, Interval], depth: int) -> list[Stmt]:
@@ -301,4 +301,4 @@ def random_case(seed: int, dtypes: str = "f32 f32 f64 f64 i64 i32 u8 i16 bool c6
             if step == 0:
                 array = np.repeat(np.take(array, [0], axis), known.extents[axis], axis)
         arrays[known.name], strides[known.name] = array, steps
-    return Case(Kernel("k", tuple(buffers), tuple(integers), body), arrays, integers, strides)
+    return Case(KernelIR("k", tuple(buffers), tuple(integers), body), arrays, integers, strides)

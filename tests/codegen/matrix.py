@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from polyker.codegen.ir.kernel import Allocate, Block, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Buffer,
+    Const,
+    For,
+    KernelIR,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    StmtBlock,
+    Store,
+)
 from polyker.ir.dtypes import DType, f32
 from tests.codegen.support import C, V, index
 
 SIZES = ("M", "N", "K", "sa", "sb", "sc")
 
 
-def matrix_product(rows: int, vectors: int, lanes: int, dtype: DType = f32, *, masked: bool = False) -> Kernel:
+def matrix_product(rows: int, vectors: int, lanes: int, dtype: DType = f32, *, masked: bool = False) -> KernelIR:
     """C = A B with tiles of rows x (vectors * lanes) in registers; `masked`: N need not be a multiple of the tile's width."""
     width = vectors * lanes
 
     def matrix(name: str, m: str, n: str, stride: str, *, writable: bool = False) -> Buffer:
         return Buffer(name, dtype, (V(m), V(n)), (V(stride), C(1)), Space.ARGUMENT, writable)
 
-    def tile(statement: Store) -> Block:
+    def tile(statement: Store) -> StmtBlock:
         left = index("minimum", lanes, index("sub", index("sub", "N", "j0"), index("mul", lanes, "jv")))
         hi, trip = (left, None) if masked else (C(lanes), lanes)
         vector = For("jl", C(0), hi, (statement,), kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
@@ -35,4 +47,4 @@ def matrix_product(rows: int, vectors: int, lanes: int, dtype: DType = f32, *, m
     acc = Buffer("acc", dtype, (C(rows), C(width)), (C(width), C(1)), Space.STACK)
     loops = For("j0", C(0), V("N"), (Allocate((acc,), body),), step=width)
     buffers = (matrix("A", "M", "K", "sa"), matrix("B", "K", "N", "sb"), matrix("C", "M", "N", "sc", writable=True))
-    return Kernel("mm", buffers, SIZES, (For("i0", C(0), V("M"), (loops,), step=rows),))
+    return KernelIR("mm", buffers, SIZES, (For("i0", C(0), V("M"), (loops,), step=rows),))

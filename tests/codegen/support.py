@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from polyker.codegen.ir.interpret import run as interpret
-from polyker.codegen.ir.kernel import Buffer, Const, Kernel, Op, Space, Var
+from polyker.codegen.ir.kernel import Buffer, Const, KernelIR, Op, Space, Var
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.llvm.jit.build import LoadedCode, build
@@ -88,7 +88,7 @@ def gaps_untouched(memory: Guarded, view: np.ndarray) -> bool:
 
 
 @cache
-def compiled(kernel: Kernel, name: str = "cpu") -> LoadedCode:
+def compiled(kernel: KernelIR, name: str = "cpu") -> LoadedCode:
     verify(kernel)
     return build(emit(kernel, target(name)), target(name))
 
@@ -104,7 +104,7 @@ def call(code: LoadedCode, arrays: list[np.ndarray], integers: list[int]) -> int
     return int(_ENTRY(code.address)(pointers, numbers))
 
 
-def run_native(kernel: Kernel, buffers: dict[str, np.ndarray], integers: dict[str, int], name: str = "cpu") -> int:
+def run_native(kernel: KernelIR, buffers: dict[str, np.ndarray], integers: dict[str, int], name: str = "cpu") -> int:
     """Run machine code in place."""
     code = compiled(kernel, name)
     numbers = [integers[n] for n in kernel.integers]
@@ -126,7 +126,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def check_same(
-    kernel: Kernel,
+    kernel: KernelIR,
     buffers: dict[str, np.ndarray],
     integers: dict[str, int],
     name: str = "cpu",

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.kernel import (
-    Block,
     Buffer,
     Const,
     Convert,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -23,6 +22,7 @@ from polyker.codegen.ir.kernel import (
     Op,
     Prefetch,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -30,7 +30,7 @@ from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements, subexpressions
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes import prefetch_gathers as ahead
-from polyker.codegen.passes.prefetch_gathers import LINES, prefetch_gathers
+from polyker.codegen.passes.prefetch_gathers import LINES_IN_FLIGHT, prefetch_gathers
 from polyker.ir.dtypes import bool_, f32, i32, i64
 from polyker.machine import model
 from polyker.machine.model import PAGE, Cache, Memory
@@ -73,9 +73,9 @@ def serial(*body: object, hi: KExpr = Const(COUNT), var: str = "i") -> For:
     return For(var, Const(0), hi, tuple(body))  # type: ignore[arg-type]
 
 
-def kernel(*body: object) -> Kernel:
-    found: Block = tuple(body)  # type: ignore[assignment]
-    return Kernel("kernel", (T, K, O), ("N",), found)
+def kernel(*body: object) -> KernelIR:
+    found: StmtBlock = tuple(body)  # type: ignore[assignment]
+    return KernelIR("kernel", (T, K, O), ("N",), found)
 
 
 FORMS = {
@@ -93,7 +93,7 @@ FORMS = {
 }  # fmt: skip
 
 
-def run(found: Kernel, n: int = COUNT) -> int:
+def run(found: KernelIR, n: int = COUNT) -> int:
     verify(found)
     rng = np.random.default_rng(0)
     arrays = {
@@ -120,7 +120,7 @@ def test_the_lanes_of_a_later_vector_are_asked_for_one_by_one() -> None:
     lanes, gather = loop.body  # type: ignore[union-attr]
     assert (lanes.kind, lanes.trip, gather.kind) == (LoopKind.UNROLL, WIDTH, LoopKind.VECTOR)
     later_index, asked = lanes.body
-    later = index("minimum", index("add", "i", LINES // WIDTH), index("sub", Const(COUNT // WIDTH), 1))
+    later = index("minimum", index("add", "i", LINES_IN_FLIGHT // WIDTH), index("sub", Const(COUNT // WIDTH), 1))
     assert later_index.value.arg.indices == (index("add", index("mul", WIDTH, later), lanes.var),)
     assert (asked.buffer, asked.indices) == ("T", (Var("g.ahead"), Const(3)))
 
@@ -141,7 +141,7 @@ def test_after_a_row_of_indices_those_of_the_next_one_are_asked_for(
     trip: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the row's length is known; of the last row, and of others, the last element is asked for again."""
-    monkeypatch.setattr(ahead, "LINES", 2)
+    monkeypatch.setattr(ahead, "LINES_IN_FLIGHT", 2)
     end, count = Const(WIDTH) if trip else Var("N"), COUNT // WIDTH
     gathered = replace(vector(row(Var("c"))), var="c")
     inner = For("j", Const(0), end, (let(LANE), inside(), gathered), trip=trip)
@@ -163,7 +163,7 @@ def test_lanes_whose_bounds_the_loop_around_moves_do_not_go_on_with_its_next_ite
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """K[8*i + j + lane], the lanes going down as i goes up: those of one i beside the next i would be beyond K."""
-    monkeypatch.setattr(ahead, "LINES", 2)
+    monkeypatch.setattr(ahead, "LINES_IN_FLIGHT", 2)
     first, count = index("sub", Const(COUNT - 2 * WIDTH), index("mul", WIDTH, "i")), COUNT // WIDTH - 1
     place = index("add", index("add", index("mul", WIDTH, "i"), "k"), "j")
     body = (let(place), inside(), Store("O", (place, Const(0)), Load("T", (G, Const(3)), f32)))
@@ -200,7 +200,7 @@ def test_elements_of_the_last_cache_are_asked_for_from_more_pages_than_a_core_ke
 
 
 def test_one_element_is_far_ahead_and_a_row_nearer() -> None:
-    def distance(found: Kernel) -> int:
+    def distance(found: KernelIR) -> int:
         names = [s.value for s in statements(found.body) if isinstance(s, Let) and s.name == "g.ahead"]
         steps = [e for e in subexpressions(names[0]) if isinstance(e, Op) and e.op == "add"]
         return int(steps[0].args[1].value.real)  # type: ignore[union-attr]
@@ -219,7 +219,7 @@ def test_rows_of_several_lines_come_into_the_first_cache_where_that_is_sooner(
         kernel(serial(let(), inside(), *vectors)), buffers=(wide, K, buffer("O", f32, COUNT, 24, writable=True))
     )
     changed = prefetch_gathers(
-        found, replace(SMALL, prefetch=model.Prefetch(gathered_rows=INTO_FIRST if near else INTO_SECOND))
+        found, replace(SMALL, prefetch=model.PrefetchPolicy(gathered_rows=INTO_FIRST if near else INTO_SECOND))
     )
     assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == caches
 
@@ -232,7 +232,9 @@ def test_lanes_that_gather_elements_of_their_own_are_no_rows() -> None:
     )
     found = replace(kernel(form), buffers=(elements, K, buffer("O", i64, COUNT, 2, writable=True)))
     caches = (Cache(256, 32), Cache(512, 32))
-    changed = prefetch_gathers(found, replace(SMALL, caches=caches, prefetch=model.Prefetch(gathered_rows=INTO_FIRST)))
+    changed = prefetch_gathers(
+        found, replace(SMALL, caches=caches, prefetch=model.PrefetchPolicy(gathered_rows=INTO_FIRST))
+    )
     assert {s.cache for s in statements(changed.body) if isinstance(s, Prefetch)} == {2}
 
 
@@ -269,11 +271,11 @@ def test_what_the_caches_hold_is_left_alone() -> None:
     assert prefetch_gathers(FORMS["rows"], target("cpu")) is FORMS["rows"]
 
 
-def columns(count: int, width: int) -> Kernel:
+def columns(count: int, width: int) -> KernelIR:
     """Return O[i,j] = X[i, index[j]] for so many of the columns of X."""
     gather = For("j", Const(0), Const(count), (let(J), inside(width), Store("O", (AT, J), Load("X", (AT, G), f32))))
     buffers = buffer("X", f32, COUNT, width), buffer("K", i32, count), buffer("O", f32, COUNT, count, writable=True)
-    return Kernel("kernel", buffers, (), (serial(gather),))
+    return KernelIR("kernel", buffers, (), (serial(gather),))
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,7 @@ def test_the_first_lines_of_a_long_row_are_asked_for(bound: str) -> None:
     before, body = (found[0], found[1]) if bound == "before" else ((), (*found[0], *found[1]))
     stream = For("j", Const(0), Const(width), body, kind=LoopKind.STREAM, lanes=32, trip=width)
     buffers = buffer("X", f32, ELEMENTS, width), K, buffer("O", f32, COUNT, width, writable=True)
-    changed = prefetch_gathers(Kernel("kernel", buffers, (), (serial(*before, stream),)), SMALL)
+    changed = prefetch_gathers(KernelIR("kernel", buffers, (), (serial(*before, stream),)), SMALL)
     verify(changed)
     asked = [s.indices for s in statements(changed.body) if isinstance(s, Prefetch)]
     assert asked == [(Var("g.ahead"), index("add", 0, 16 * k)) for k in range(16)]

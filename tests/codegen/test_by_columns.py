@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -23,6 +22,7 @@ from polyker.codegen.ir.kernel import (
     Op,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -45,20 +45,20 @@ def tiny(name: str) -> Target:
 
 def running(
     name: str, lanes: int, rows: int, lo: int, steps: KExpr, width: int, *, back: bool = False, panels: int = 1
-) -> Kernel:
+) -> KernelIR:
     """Return O[r,t] = x, where x is X[r,t] plus what it was a step before, for `steps` t from `lo` on; `back`: in rows of `width`
     elements from their ends, else from their starts. Rows are taken by `panels` of `rows`."""
     dtype = DTYPES[name]
     at: KExpr = index("sub", width - 1, "t") if back else Var("t")
     row = index("add", index("mul", "p", rows), "v")
     now = Op("add", (Load("sum", (Var("v"),), dtype), Load("x", (row, at), dtype)), dtype)
-    body: Block = (
+    body: StmtBlock = (
         Let("now", now),
         Store("o", (row, at), Var("now", dtype)),
         Store("sum", (Var("v"),), Var("now", dtype)),
     )
 
-    def vector(inside: Block) -> For:
+    def vector(inside: StmtBlock) -> For:
         return For("v", Const(0), Const(rows), inside, kind=LoopKind.VECTOR, lanes=lanes, trip=rows)
 
     trip = steps.value if isinstance(steps, Const) else None
@@ -72,10 +72,10 @@ def running(
         Buffer(n, dtype, (Const(rows * panels), Const(width)), (Const(width), Const(1)), Space.ARGUMENT, n == "o")
         for n in ("x", "o")
     )
-    return Kernel("kernel", buffers, ("n",), (nest,))
+    return KernelIR("kernel", buffers, ("n",), (nest,))
 
 
-def serial(kernel: Kernel) -> For:
+def serial(kernel: KernelIR) -> For:
     """Return the loop over the steps."""
     found: list[Stmt] = list(kernel.body)
     while not (isinstance(found[0], For) and found[0].var == "t"):
@@ -85,7 +85,7 @@ def serial(kernel: Kernel) -> For:
     return found[0]
 
 
-def across(kernel: Kernel) -> int:
+def across(kernel: KernelIR) -> int:
     return lanes_across(serial(kernel), {b.name: b for b in kernel.buffers})
 
 
@@ -146,7 +146,7 @@ def test_rows_that_pass_the_caches_begin_anywhere(offset: int, back: bool, known
     check(kernel, tiny("cpu"), 3, 601, back=back, offset=offset)
 
 
-def check(kernel: Kernel, machine: Target, lo: int, steps: int, *, back: bool, offset: int) -> None:
+def check(kernel: KernelIR, machine: Target, lo: int, steps: int, *, back: bool, offset: int) -> None:
     """Run a kernel of `running` on a result that begins so many bytes behind a line."""
     verify(kernel)
     code = build(emit(kernel, machine), machine)
@@ -197,7 +197,7 @@ def test_other_loops_stay_as_they_are(why: str) -> None:
         body = (let, store, store, kept)
     elif why == "along":
         body = (let, replace(store, indices=(Var("t"), Var("v"))), kept)
-    vectors: Block = (replace(vector, body=body),)
+    vectors: StmtBlock = (replace(vector, body=body),)
     if why == "lanes":
         vectors = (*vectors, replace(vector, lanes=8, trip=8, hi=Const(8), body=(kept,)))
     elif why == "several":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Buffer, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.ir.kernel import Buffer, For, KernelIR, Load, LoopKind, Op, Space, Store
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, i64
 from tests.codegen.support import C, V, check_same, index
@@ -15,10 +15,10 @@ def strided(name: str, dtype: object, step: str, *, writable: bool = True) -> Bu
     return Buffer(name, dtype, (V("N"),), (V(step),), Space.ARGUMENT, writable)
 
 
-def copy(dtype: object, lanes: int) -> Kernel:
+def copy(dtype: object, lanes: int) -> KernelIR:
     body = Store("Y", (V("v"),), Load("X", (V("v"),), dtype))
     loop = For("v", C(0), index("minimum", "N", lanes), (body,), kind=LoopKind.VECTOR, lanes=lanes)
-    return Kernel("k", (strided("X", dtype, "S", writable=False), strided("Y", dtype, "T")), ("N", "S", "T"), (loop,))
+    return KernelIR("k", (strided("X", dtype, "S", writable=False), strided("Y", dtype, "T")), ("N", "S", "T"), (loop,))
 
 
 def data(dtype: object, n: int, seed: int = 0) -> np.ndarray:
@@ -42,7 +42,7 @@ def test_lanes_that_write_one_element_leave_the_last_one() -> None:
     x = Buffer("X", DTYPES["u8"], (C(64),), (C(1),), Space.ARGUMENT, writable=False)
     y = Buffer("Y", DTYPES["u8"], (C(16),), (C(1),), Space.ARGUMENT)
     body = Store("Y", (Op("floordiv", (V("v"), C(4)), i64),), Load("X", (V("v"),), DTYPES["u8"]))
-    kernel = Kernel("k", (x, y), (), (For("v", C(0), C(64), (body,), kind=LoopKind.VECTOR, lanes=64),))
+    kernel = KernelIR("k", (x, y), (), (For("v", C(0), C(64), (body,), kind=LoopKind.VECTOR, lanes=64),))
     assert "@scatter.v64i8" in emit(kernel, target("cpu"))
     check_same(kernel, {"X": np.arange(64, dtype="u1"), "Y": np.zeros(16, "u1")}, {})
 
@@ -51,7 +51,7 @@ def test_lanes_that_write_one_element_leave_the_last_one() -> None:
 def test_a_module_has_each_function_once_however_often_it_is_used(name: str, lanes: int) -> None:
     dtype = DTYPES[name]
     once = copy(dtype, lanes)
-    twice = Kernel("k", once.buffers, once.integers, once.body * 3)
+    twice = KernelIR("k", once.buffers, once.integers, once.body * 3)
     texts = [emit(kernel, target("cpu:x86-64-v4")) for kernel in (once, twice)]
     for text in texts:
         assert "masked.gather" not in text

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import (
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
     LoopKind,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -49,15 +49,15 @@ def plus_x(*terms: KExpr) -> Op:
     return Op("add", (*terms, Load("X", (Var("t"),), f32)), f32)
 
 
-def loop(*body: object, lo: int = 8, hi: KExpr = Const(30), step: int = 1) -> Kernel:
-    return Kernel("kernel", (S, X), ("N", "M"), (For("t", Const(lo), hi, tuple(body), step),))  # type: ignore[arg-type]
+def loop(*body: object, lo: int = 8, hi: KExpr = Const(30), step: int = 1) -> KernelIR:
+    return KernelIR("kernel", (S, X), ("N", "M"), (For("t", Const(lo), hi, tuple(body), step),))  # type: ignore[arg-type]
 
 
-def carried(kernel: Kernel) -> int:
+def carried(kernel: KernelIR) -> int:
     return len(list(allocated(carry(kernel).body)))
 
 
-def check(kernel: Kernel, n: int = 25) -> Kernel:
+def check(kernel: KernelIR, n: int = 25) -> KernelIR:
     """Check that carrying changes neither values nor stores, in the interpreter and as machine code."""
     changed = carry(kernel)
     verify(changed)
@@ -73,7 +73,7 @@ def check(kernel: Kernel, n: int = 25) -> Kernel:
     return changed
 
 
-def lanes(body: Block, hi: KExpr = Const(4), lo: int = 0, trip: int | None = 4) -> For:
+def lanes(body: StmtBlock, hi: KExpr = Const(4), lo: int = 0, trip: int | None = 4) -> For:
     return For("i", Const(lo), hi, body, kind=LoopKind.VECTOR, lanes=4, trip=trip)
 
 
@@ -174,10 +174,10 @@ def test_any_loop_means_the_same(bodies, factor, step, vector, n, fixed) -> None
             value = Var(f"x{len(body) - 1}", f32)
         body.append(Store("S", place(target), value))
     wide = Buffer("S", f32, (Const(ROWS), Const(140)), (Const(140), Const(1)), Space.ARGUMENT)
-    inner: Block = tuple(body)  # type: ignore[arg-type]
+    inner: StmtBlock = tuple(body)  # type: ignore[arg-type]
     if vector:
         inner = (lanes(inner),)
-    kernel = Kernel("kernel", (wide, X), ("N",), (
+    kernel = KernelIR("kernel", (wide, X), ("N",), (
         For("t", Const(5), Const(n) if fixed else Var("N"), inner, step),
     ))  # fmt: skip
     changed = carry(kernel)

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     Load,
     LoopKind,
     Op,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -64,7 +64,7 @@ def branches(text: str, target_name: str = "cpu:x86-64-v4", **types: Any) -> lis
     ]
 
 
-def _count(block: Block, *ops: str) -> int:
+def _count(block: StmtBlock, *ops: str) -> int:
     values = [e for s in statements(block) if isinstance(s, Store) for e in values_of(s.value)]
     return sum(isinstance(e, Op) and e.dtype.kind in "fb" and e.op in ops for e in values)
 
@@ -225,7 +225,7 @@ def test_extrema_over_the_lanes_of_a_vector_stay_extrema() -> None:
     start = rows("a", Store("m", (Var("a"),), Const(-np.inf, pk.f32)))
     end = rows("b", Store("o", (Var("b"),), Load("m", (Var("b"),), pk.f32)))
     body = (Allocate((m,), (start, For("t", Const(0), Const(400), (tile,), trip=400), end)),)
-    made = Kernel("kernel", (read, written), (), body)
+    made = KernelIR("kernel", (read, written), (), body)
     assert checked(made, target("cpu:x86-64-v4")) != made
     x = np.random.default_rng(8).standard_normal((4, 64)).astype("f4")
     for special in (5.0, np.nan, -np.inf):

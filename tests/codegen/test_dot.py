@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.interpret import run as interpret
-from polyker.codegen.ir.kernel import For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import For, KernelIR, Load, LoopKind, Op, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
@@ -30,7 +30,7 @@ def elements(part: np.dtype, seed: int, count: int = 61) -> np.ndarray:
     return values
 
 
-def elementwise(value, inputs: dict[str, DType], result: DType, lanes: int) -> Kernel:
+def elementwise(value, inputs: dict[str, DType], result: DType, lanes: int) -> KernelIR:
     """`R[i] = value(i)` in vectors of `lanes`, the last one masked; one lane: a scalar loop."""
     buffers = [vector_buffer(n, d, "M", writable=False) for n, d in inputs.items()]
     buffers.append(vector_buffer("R", result))
@@ -39,7 +39,7 @@ def elementwise(value, inputs: dict[str, DType], result: DType, lanes: int) -> K
     if lanes > 1:
         hi = index("minimum", "N", index("add", "i", lanes))
         body = (For("j", V("i"), hi, body, kind=LoopKind.VECTOR, lanes=lanes),)
-    return Kernel("k", tuple(buffers), ("N", "M"), (For("i", C(0), V("N"), body, step=lanes),))
+    return KernelIR("k", tuple(buffers), ("N", "M"), (For("i", C(0), V("N"), body, step=lanes),))
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 6, 8, 16, 20, 32])

@@ -11,7 +11,20 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.interpret import run as interpret
-from polyker.codegen.ir.kernel import Allocate, Block, Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    Buffer,
+    Const,
+    For,
+    KernelIR,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    StmtBlock,
+    Store,
+    Var,
+)
 from polyker.codegen.ir.walk import statements, with_blocks
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes import whole_partial_tiles as filling
@@ -73,26 +86,26 @@ def test_reductions_whose_results_have_terms_of_their_own_have_the_interpreters_
         np.testing.assert_array_equal(kernel(a, b), want)
 
 
-def cut_sums(kernel: Kernel) -> set[str]:
+def cut_sums(kernel: KernelIR) -> set[str]:
     """Return the accumulators that are computed under unrolled loops of unknown length."""
     loops = [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL]
     inside = (s for loop in loops if trip_count(loop) is None for s in statements(loop.body))
     return {s.buffer for s in inside if isinstance(s, Store)} - {b.name for b in kernel.buffers}
 
 
-def product_of_any_sizes(machine: str = "cpu") -> Kernel:
+def product_of_any_sizes(machine: str = "cpu") -> KernelIR:
     """Return the kernel of a product before its cut tiles are whole."""
     types = pk.f64["I", "K"], pk.f64["K", "J"]
     made = pk.op("D[i,j] += A[i,k] * B[k,j]").compile(*types, specialize="never", target=machine)
     return Run(At(target(machine))).passes([kernels.UNSWITCH], compiled_to(made).loops)
 
 
-def counting_sums(kernel: Kernel) -> Kernel:
+def counting_sums(kernel: KernelIR) -> KernelIR:
     """Return a kernel that counts the vectors of accumulators that it computes, in the buffer `count`."""
     own, place = {b.name for b in kernel.buffers}, (Const(0),)
     count = Store("count", place, Op("add", (Load("count", place, f64), Const(1.0, f64))))
 
-    def change(block: Block) -> Block:
+    def change(block: StmtBlock) -> StmtBlock:
         found = []
         for s in block:
             found.append(with_blocks(s, change))
@@ -149,7 +162,7 @@ def test_a_tile_that_is_stored_lane_by_lane_has_one_shape(across: bool, shapes: 
 
     element = (place, Const(0)) if across else (Const(0), place)
     body = (nest(Store("acc", (place,), Const(0.0, f64))), nest(Store("out", element, Load("acc", (place,), f64))))
-    kernel = Kernel("kernel", (out,), ("n",), (Allocate((acc,), body),))
+    kernel = KernelIR("kernel", (out,), ("n",), (Allocate((acc,), body),))
     filled = filling.fill(kernel, 32)
     stores = [s for s in statements(filled.body) if isinstance(s, Store) and s.buffer == "out"]
     assert len(stores) == shapes

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.interpret import run as interpret
-from polyker.codegen.ir.kernel import Block, Buffer, Const, For, Kernel, KExpr, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import (
+    Buffer,
+    Const,
+    For,
+    KernelIR,
+    KExpr,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    StmtBlock,
+    Store,
+    Var,
+)
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.fold_lanes import merge_folds
@@ -26,21 +39,21 @@ def fold(
     return For(var, Const(0), Const(trip), body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
 
 
-def kernel(dtype: DType, *body: For) -> Kernel:
+def kernel(dtype: DType, *body: For) -> KernelIR:
     buffers = (
         Buffer("x", dtype, (Const(SIZE),), (Const(1),), Space.ARGUMENT, False),
         Buffer("s", dtype, (Const(4),), (Const(1),), Space.ARGUMENT),
     )
-    found: Block = body
-    return Kernel("kernel", buffers, (), found)
+    found: StmtBlock = body
+    return KernelIR("kernel", buffers, (), found)
 
 
-def count(found: Kernel) -> int:
+def count(found: KernelIR) -> int:
     verify(found)
     return sum(isinstance(s, For) for s in statements(found.body))
 
 
-def run(found: Kernel, dtype: DType) -> None:
+def run(found: KernelIR, dtype: DType) -> None:
     codes = np.arange(SIZE) * 7 % 23
     x = codes % 3 > 0 if dtype.kind == "b" else codes.astype(dtype.numpy)
     start = np.array([1, 0, 1, 1]).astype(dtype.numpy)

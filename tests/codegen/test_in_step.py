@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Const, For, If, Kernel, LoopKind, Op, Var
+from polyker.codegen.ir.kernel import Const, For, If, KernelIR, LoopKind, Op, Var
 from polyker.codegen.passes.uniform_inner_loops import uniform_inner_loops
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
@@ -40,7 +40,7 @@ def test_lanes_take_turns_in_a_element_that_they_share(
 
 def test_a_loop_begins_where_the_first_lane_does() -> None:
     inner = For("k", Var("l"), Const(9), (), 2)
-    kernel = Kernel("kernel", (), (), (For("l", Const(3), Const(7), (inner,), kind=LoopKind.VECTOR, lanes=4),))
+    kernel = KernelIR("kernel", (), (), (For("l", Const(3), Const(7), (inner,), kind=LoopKind.VECTOR, lanes=4),))
     (outer,) = uniform_inner_loops(kernel).body
     assert isinstance(outer, For)
     (loop,) = outer.body
@@ -53,7 +53,7 @@ def test_a_loop_begins_where_the_first_lane_does() -> None:
 
 def test_other_loops_stay_as_they_are() -> None:
     inner = For("k", Const(0), Var("l"), ())
-    kernel = Kernel("kernel", (), (), (For("l", Const(0), Const(4), (inner,), kind=LoopKind.VECTOR, lanes=4),))
+    kernel = KernelIR("kernel", (), (), (For("l", Const(0), Const(4), (inner,), kind=LoopKind.VECTOR, lanes=4),))
     assert uniform_inner_loops(kernel) == kernel
 
 

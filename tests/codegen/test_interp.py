@@ -11,7 +11,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     Load,
     LoopKind,
     Op,
@@ -37,7 +37,7 @@ def vector(*body, lo=0, hi="N", lanes=8):
 def execute(body, n=6, buffers=(A, B), **options):
     a, b = np.arange(n, dtype=np.float32) + 1, np.zeros(n, np.float32)
     arrays = {"A": a, "B": b, "W": np.zeros(4, np.float32)}
-    status = run(Kernel("k", buffers, ("N",), body), {x.name: arrays[x.name] for x in buffers}, {"N": n}, **options)
+    status = run(KernelIR("k", buffers, ("N",), body), {x.name: arrays[x.name] for x in buffers}, {"N": n}, **options)
     return status, b
 
 
@@ -129,4 +129,4 @@ def test_more_iterations_than_declared_are_refused():
 
 def test_an_array_of_another_shape_is_refused():
     with pytest.raises(InternalError, match="declared"):
-        run(Kernel("k", (A,), ("N",), ()), {"A": np.zeros(3, np.float32)}, {"N": 4})
+        run(KernelIR("k", (A,), ("N",), ()), {"A": np.zeros(3, np.float32)}, {"N": 4})

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import Const, For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import Const, For, KernelIR, Load, LoopKind, Op, Store
 from polyker.codegen.llvm.jit.build import assembly, build, object_code
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import CompileError, InternalError
@@ -193,7 +193,7 @@ def test_elements_beyond_two_to_the_31_are_reached():
     stride = (1 << 31) + 7
     a, b = vector_buffer("A", u8, 3, stride="s", writable=False), vector_buffer("B", u8, 3)
     body = For("v", C(0), C(3), (Store("B", (V("v"),), Load("A", (V("v"),), u8)),), kind=LoopKind.VECTOR, lanes=4)
-    kernel = Kernel("k", (a, b), ("s",), (body,))
+    kernel = KernelIR("k", (a, b), ("s",), (body,))
     # Pages of an anonymous mapping take no memory before they are written.
     memory = mmap.mmap(-1, 2 * stride + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     x = np.frombuffer(memory, np.uint8)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import Const, For, Guard, If, KernelIR, Let, Load, LoopKind, Op, Store
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32, f64
@@ -18,7 +18,7 @@ LOAD = Load("A", I, f32)
 
 
 def text(*body, buffers=(A, B), fastmath=(), name="cpu:x86-64-v4", integers=("N",)):
-    return emit(Kernel("k", buffers, integers, tuple(body), fastmath), target(name))
+    return emit(KernelIR("k", buffers, integers, tuple(body), fastmath), target(name))
 
 
 def loop(*body, **options):
@@ -45,7 +45,7 @@ def product(x, y):
     ],
 )
 def test_products_added_to_an_accumulator_are_fused(terms, count):
-    kernel = Kernel("k", (A, B), ("N",), (loop(updated(*terms)),))
+    kernel = KernelIR("k", (A, B), ("N",), (loop(updated(*terms)),))
     assert len(re.findall("call float @llvm.fma", emit(kernel, host()))) == count
     check_same(kernel, {"A": np.arange(9, dtype=np.float32), "B": np.ones(9, np.float32)}, {"N": 9})
 
@@ -57,7 +57,7 @@ def test_an_accumulator_is_known_by_its_element_however_that_is_written():
     # In a vector loop at one place all lanes are summed.
     last = Op("add", (Load("B", (index("sub", "N", 1),), f32), LOAD), f32)
     vector = loop(Store("B", (index("add", "N", -1),), last), kind=LoopKind.VECTOR, lanes=8)
-    kernel, arrays = Kernel("k", (A, B), ("N",), (vector,)), {"A": np.arange(5, dtype=np.float32)}
+    kernel, arrays = KernelIR("k", (A, B), ("N",), (vector,)), {"A": np.arange(5, dtype=np.float32)}
     arrays["B"] = np.ones(5, np.float32)
     check_same(kernel, arrays, {"N": 5})
     run_native(kernel, arrays, {"N": 5})
@@ -97,12 +97,12 @@ def test_names_of_the_kernel_do_not_reach_the_text():
 def test_a_load_does_not_move_above_a_guard():
     guard = Guard(Op("lt", (V("i"), C(3)), bool_), 5)
     inner = For("j", C(0), C(2), (Store("B", (V("j"),), Load("A", (C(900),), f32)),), trip=2)
-    kernel = Kernel("k", (A, B), ("N",), (loop(Guard(Op("lt", (V("N"), C(0)), bool_), 5), guard, inner),))
+    kernel = KernelIR("k", (A, B), ("N",), (loop(Guard(Op("lt", (V("N"), C(0)), bool_), 5), guard, inner),))
     check_same(kernel, {"A": np.zeros(4, np.float32), "B": np.zeros(4, np.float32)}, {"N": 4})
 
 
 def test_a_load_does_not_move_above_a_loop_that_may_not_run():
-    kernel = Kernel("k", (A, B), ("N",), (loop(Store("B", I, Load("A", (C(0),), f32))),))
+    kernel = KernelIR("k", (A, B), ("N",), (loop(Store("B", I, Load("A", (C(0),), f32))),))
     check_same(kernel, {"A": np.zeros(0, np.float32), "B": np.zeros(0, np.float32)}, {"N": 0})
 
 
@@ -119,7 +119,7 @@ def test_the_same_read_is_emitted_once():
 
 def test_a_written_buffer_is_read_again_after_each_store():
     step = Store("B", I, Op("add", (Load("B", I, f32), Load("B", (C(0),), f32)), f32))
-    kernel = Kernel("k", (A, B), ("N",), (loop(step, step),))
+    kernel = KernelIR("k", (A, B), ("N",), (loop(step, step),))
     check_same(kernel, {"A": np.zeros(5, np.float32), "B": np.arange(5, dtype=np.float32) + 1}, {"N": 5})
 
 
@@ -131,7 +131,7 @@ def test_floor_division_of_a_vector_index_is_right(lanes):
 
     hi = index("minimum", "N", index("add", "i", lanes))
     inner = For("v", V("i"), hi, (Store("B", (V("v"),), Convert(value, f64)),), kind=LoopKind.VECTOR, lanes=lanes)
-    kernel = Kernel("k", (b,), ("N",), (loop(inner, step=lanes),))
+    kernel = KernelIR("k", (b,), ("N",), (loop(inner, step=lanes),))
     for n in (0, 1, 17):
         check_same(kernel, {"B": np.zeros(n)}, {"N": n})
 
@@ -139,7 +139,7 @@ def test_floor_division_of_a_vector_index_is_right(lanes):
 def test_a_read_of_what_only_an_outer_loop_writes_leaves_the_inner_one():
     inner = For("j", C(0), V("N"), (Store("B", (V("j"),), Load("W", I, f32)),))
     w = vector_buffer("W", f32)
-    kernel = Kernel("k", (A, B, w), ("N",), (loop(Store("W", I, LOAD), inner),))
+    kernel = KernelIR("k", (A, B, w), ("N",), (loop(Store("W", I, LOAD), inner),))
     lines = emit(kernel, host()).splitlines()
     second = [k for k, x in enumerate(lines) if " phi " in x][1]
     assert not any("load float" in x for x in lines[second:])

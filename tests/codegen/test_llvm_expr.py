@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Block, Buffer, Const, For, If, Kernel, Let, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import (
+    Buffer,
+    Const,
+    For,
+    If,
+    KernelIR,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Space,
+    StmtBlock,
+    Store,
+    Var,
+)
 from polyker.codegen.llvm.jit.detect import host
 from polyker.ir.dtypes import bool_, f32, i64
 from polyker.machine.model import Cache
@@ -28,10 +42,10 @@ def ordered(lo: int, *body: object) -> For:
     return For("v", Const(lo), Const(lo + 1), body)  # type: ignore[arg-type]
 
 
-def check(body: Block, *buffers: Buffer) -> None:
+def check(body: StmtBlock, *buffers: Buffer) -> None:
     arrays = {"Y": np.zeros(64, np.float32), "I": np.arange(64)[::-1].copy()}
     names = {"Y", *(b.name for b in buffers)}
-    kernel = Kernel("kernel", (TARGET, *buffers), ("N",), body)
+    kernel = KernelIR("kernel", (TARGET, *buffers), ("N",), body)
     check_same(kernel, {name: a for name, a in arrays.items() if name in names}, {"N": 60})
 
 

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import Buffer, Const, For, KernelIR, Load, LoopKind, Op, Space, Store, Var
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import f32
@@ -20,7 +20,7 @@ def test_a_masked_vector_loop_computes_each_element_once_and_nothing_beyond():
     store = Store("B", (j,), Op("add", (load, Op("mul", (load, Const(2.0, f32)), f32)), f32))
     upper = Op("minimum", (n, Op("add", (i, Const(16)))))
     inner = For("j", i, upper, (store,), kind=LoopKind.VECTOR, lanes=16)
-    kernel = Kernel("k", (a, b), ("N",), (For("i", Const(0), n, (inner,), step=16),))
+    kernel = KernelIR("k", (a, b), ("N",), (For("i", Const(0), n, (inner,), step=16),))
     code = build(emit(kernel, target("cpu")), target("cpu"))
     run = entry(code.address)
     for size in range(40):

@@ -15,7 +15,7 @@ from polyker.codegen.ir.kernel import (
     Convert,
     For,
     If,
-    Kernel,
+    KernelIR,
     Load,
     LoopKind,
     Op,
@@ -52,7 +52,7 @@ def test_strided_vectors_touch_only_their_elements(name, lanes, stride):
     for n in (lanes, lanes - 1, 1, 0):
         full = n == lanes
         body = loop(copy, lanes=lanes, hi=C(lanes) if full else None, trip=lanes if full else None)
-        kernel = Kernel("k", (x, y), ("N",), (body,))
+        kernel = KernelIR("k", (x, y), ("N",), (body,))
         values = data(dtype, n) if stride else np.repeat(data(dtype, 1), n)
         steps = {"X": (stride,), "Y": (stride or 1,)}
         check_same(kernel, {"X": values, "Y": data(dtype, n, seed=1)}, {"N": n}, strides=steps)
@@ -66,7 +66,7 @@ def test_lanes_that_are_known_to_lie_apart_are_loaded_one_by_one(name, stride, c
     x = Buffer("X", dtype, (C(count),), (C(stride),), Space.ARGUMENT, writable=False)
     y = Buffer("Y", dtype, (C(count),), (C(1),), Space.ARGUMENT)
     copy = Store("Y", (V("v"),), Load("X", (V("v"),), dtype))
-    kernel = Kernel("k", (x, y), (), (loop(copy, hi=C(count), trip=count),))
+    kernel = KernelIR("k", (x, y), (), (loop(copy, hi=C(count), trip=count),))
     assert "masked.gather" not in emit(kernel, target("cpu:x86-64-v4"))
     check_same(kernel, {"X": data(dtype, count), "Y": data(dtype, count, seed=1)}, {}, strides={"X": (stride,)})
 
@@ -76,7 +76,7 @@ def test_lanes_that_are_known_to_lie_apart_are_loaded_one_by_one(name, stride, c
 def test_every_type_is_masked_at_every_remainder(name, target):
     dtype = DTYPES[name]
     x, y = vector_buffer("X", dtype, writable=False), vector_buffer("Y", dtype)
-    kernel = Kernel("k", (x, y), ("N",), (loop(Store("Y", (V("v"),), Load("X", (V("v"),), dtype))),))
+    kernel = KernelIR("k", (x, y), ("N",), (loop(Store("Y", (V("v"),), Load("X", (V("v"),), dtype))),))
     for n in range(9):
         check_same(kernel, {"X": data(dtype, n), "Y": data(dtype, n, seed=1)}, {"N": n}, target)
 
@@ -90,7 +90,7 @@ def test_gathers_and_scatters_respect_their_masks(target, dtype):
     at = Load("K", (V("v"),), i64)
     wanted = Op("lt", (at, C(5)), bool_)
     body = loop(If(wanted, (Store("Y", (index("mul", at, 2),), Load("T", (at,), dtype)),)))
-    kernel = Kernel("k", (t, k, y), ("N",), (body,))
+    kernel = KernelIR("k", (t, k, y), ("N",), (body,))
     for n in range(9):
         keys = np.array([0, 6, 4, 900, 2, 10**12, 3, 1], np.int64)[:n]
         check_same(kernel, {"T": data(dtype, 7), "K": keys, "Y": data(dtype, 20)}, {"N": n}, target)
@@ -105,7 +105,7 @@ def test_a_reduction_combines_the_active_lanes_only(target, op, name, lanes):
     x, y = vector_buffer("X", dtype, writable=False), vector_buffer("Y", dtype, 1)
     value = Op(op, (Load("Y", (C(0),), dtype), Load("X", (V("v"),), dtype)), dtype)
     hi = index("minimum", "N", lanes)
-    kernel = Kernel("k", (x, y), ("N",), (loop(Store("Y", (C(0),), value), lanes=lanes, hi=hi),))
+    kernel = KernelIR("k", (x, y), ("N",), (loop(Store("Y", (C(0),), value), lanes=lanes, hi=hi),))
     for n in {0, 1, lanes - 1, lanes}:
         values = (data(dtype, n) % 3).astype(dtype.numpy) if not dtype.is_complex else np.ones(n, dtype.numpy)
         check_same(kernel, {"X": values, "Y": np.full(1, 2, dtype.numpy)}, {"N": n}, target)
@@ -115,7 +115,7 @@ def test_a_reduction_combines_the_active_lanes_only(target, op, name, lanes):
 def test_bools_reduce(op):
     x, y = vector_buffer("X", bool_, writable=False), vector_buffer("Y", bool_, 1)
     value = Op(op, (Load("Y", (C(0),), bool_), Load("X", (V("v"),), bool_)), bool_)
-    kernel = Kernel("k", (x, y), ("N",), (loop(Store("Y", (C(0),), value)),))
+    kernel = KernelIR("k", (x, y), ("N",), (loop(Store("Y", (C(0),), value)),))
     for n, start, bit in itertools.product(range(9), (True, False), (True, False)):
         check_same(kernel, {"X": np.full(n, bit), "Y": np.array([start])}, {"N": n})
 
@@ -125,7 +125,7 @@ def test_the_last_active_lane_is_kept():
     odd = Op("eq", (index("mod", "v", 2), C(1)), bool_)
     keep = Store("Y", (C(0),), Load("X", (V("v"),), f32))
     for body in (loop(keep), loop(If(odd, (keep,)))):
-        kernel = Kernel("k", (x, y), ("N",), (body,))
+        kernel = KernelIR("k", (x, y), ("N",), (body,))
         for n in range(9):
             check_same(kernel, {"X": data(f32, n), "Y": np.full(1, -1, np.float32)}, {"N": n})
 
@@ -134,7 +134,7 @@ def test_uniform_accesses_do_not_happen_where_no_lane_is_active():
     empty = vector_buffer("X", f32, 0, writable=False)
     out = vector_buffer("Y", f32, 0)
     body = loop(Store("Y", (C(10**9),), Load("X", (C(10**9),), f32)))
-    check_same(Kernel("k", (empty, out), ("N",), (body,)), {"X": data(f32, 0), "Y": data(f32, 0)}, {"N": 0})
+    check_same(KernelIR("k", (empty, out), ("N",), (body,)), {"X": data(f32, 0), "Y": data(f32, 0)}, {"N": 0})
 
 
 def test_a_serial_loop_in_a_vector_loop_may_have_bounds_for_each_lane():
@@ -144,7 +144,7 @@ def test_a_serial_loop_in_a_vector_loop_may_have_bounds_for_each_lane():
         Store("Y", (V("v"),), Const(0.0, f64)), For("j", index("floordiv", "v", 2), index("add", "v", 1), (add,))
     )
     for n in range(9):
-        check_same(Kernel("k", (x, y), ("N",), (body,)), {"X": data(f64, n), "Y": data(f64, n)}, {"N": n})
+        check_same(KernelIR("k", (x, y), ("N",), (body,)), {"X": data(f64, n), "Y": data(f64, n)}, {"N": n})
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -164,7 +164,7 @@ def test_a_stack_tile_keeps_what_a_masked_store_leaves(dynamic):
     out = across(11, Store("Y", (V("c"),), Load("S", (row, V("c")), f32)), "c")
     body = For("r", C(1), C(2), (Allocate((tile,), (fill, part, out)),))
     for n in range(9):
-        check_same(Kernel("k", (y,), ("N",), (body,)), {"Y": data(f32, 11)}, {"N": n})
+        check_same(KernelIR("k", (y,), ("N",), (body,)), {"Y": data(f32, 11)}, {"N": n})
 
 
 def test_what_the_facts_prove_is_true():
@@ -244,7 +244,9 @@ def test_an_extremum_over_lanes_is_nan_where_one_of_them_is(lanes: int, op: str,
             lanes=lanes,
             **({"hi": C(lanes), "trip": lanes} if whole else {}),
         )
-        kernel = Kernel("k", (vector_buffer("A", dtype, writable=False), vector_buffer("M", dtype, 1)), ("N",), (body,))
+        kernel = KernelIR(
+            "k", (vector_buffer("A", dtype, writable=False), vector_buffer("M", dtype, 1)), ("N",), (body,)
+        )
         size = lanes if whole else lanes - 1
         for at in range(size + 1):
             arrays = {"A": np.arange(5, 5 + size).astype(dtype.numpy), "M": np.array([7], dtype.numpy)}

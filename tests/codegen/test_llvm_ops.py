@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import Const, Convert, For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import Const, Convert, For, KernelIR, Load, LoopKind, Op, Store
 from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, DType, bool_, c64, f16, f32, f64, i32, i64
@@ -39,7 +39,7 @@ def samples(dtype: DType, count: int = 75, seed: int = 0) -> np.ndarray:
         return np.concatenate([special, rest])[:count].astype(kind)
 
 
-def elementwise(make, inputs: list[DType], result: DType, lanes: int) -> Kernel:
+def elementwise(make, inputs: list[DType], result: DType, lanes: int) -> KernelIR:
     """`R[i] = make(A[i], B[i], ...)` in vectors of `lanes`, the last one masked; one lane: a scalar loop."""
     names = [f"A{k}" for k in range(len(inputs))]
     buffers = [vector_buffer(n, d, writable=False) for n, d in zip(names, inputs, strict=True)]
@@ -49,7 +49,7 @@ def elementwise(make, inputs: list[DType], result: DType, lanes: int) -> Kernel:
     if lanes > 1:
         hi = index("minimum", "N", index("add", "i", lanes))
         body = (For("j", V("i"), hi, body, kind=LoopKind.VECTOR, lanes=lanes),)
-    return Kernel("k", tuple(buffers), ("N",), (For("i", C(0), V("N"), body, step=lanes),))
+    return KernelIR("k", tuple(buffers), ("N",), (For("i", C(0), V("N"), body, step=lanes),))
 
 
 def check(make, inputs: list[DType], result: DType, data: list[np.ndarray], lanes=(1, 8), targets=TARGETS) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from polyker.codegen.ir.interpret import run
-from polyker.codegen.ir.kernel import Const, If, Kernel, KExpr, Store
+from polyker.codegen.ir.kernel import Const, If, KernelIR, KExpr, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import operands
 from polyker.codegen.lowering.expressions import condition_from_ast, from_ast
@@ -30,7 +30,7 @@ def stored(value: KExpr, n: int, m: int) -> int:
     """Return the value, or for a condition whether it holds, as a verified kernel stores it."""
     store = Store("o", (Const(0),), Const(1) if value.dtype == bool_ else value)
     body = If(value, (store,), ()) if value.dtype == bool_ else store
-    kernel = Kernel("kernel", (vector_buffer("o", i64, 1),), ("n", "m"), (body,))
+    kernel = KernelIR("kernel", (vector_buffer("o", i64, 1),), ("n", "m"), (body,))
     verify(kernel)
     out = np.zeros(1, np.int64)
     run(kernel, {"o": out}, {"n": n, "m": m})

@@ -7,7 +7,12 @@ import pytest
 
 from polyker.codegen.llvm.jit.build import assembly
 from polyker.codegen.llvm.jit.detect import target
-from polyker.codegen.passes.unroll_terms import MOST, PASSING, SUMS, TERMS
+from polyker.codegen.passes.unroll_terms import (
+    MAX_PASSING_VALUES,
+    MAX_UNROLLED_OPERATIONS,
+    MIN_FULL_TILE_SUMS,
+    UNROLL_FACTOR,
+)
 from polyker.ir.dtypes import f32, f64
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import call, check_same, compiled
@@ -33,8 +38,8 @@ def inner_loops(text: str) -> list[str]:
 def test_the_tile_lives_in_registers(rows, vectors, lanes, dtype, name):
     bodies = inner_loops(assembly(emit(matrix_product(rows, vectors, lanes, dtype), target(name)), target(name)))
     operations = 2 * rows * vectors
-    fits = rows <= PASSING or rows * vectors <= SUMS
-    several = [n for n in (TERMS, TERMS // 2) if fits and n * operations <= MOST][:1]
+    fits = rows <= MAX_PASSING_VALUES or rows * vectors <= MIN_FULL_TILE_SUMS
+    several = [n for n in (UNROLL_FACTOR, UNROLL_FACTOR // 2) if fits and n * operations <= MAX_UNROLLED_OPERATIONS][:1]
     assert len(bodies) == 1 + len(several)
     for body, terms in zip(bodies, [*several, 1], strict=True):
         lines = [line.strip() for line in body.splitlines()]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, Kernel, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, KernelIR, LoopKind, Op, Space, Store, Var
 from polyker.codegen.ir.kernel import Load as Read
 from polyker.codegen.ir.walk import allocated, statements
 from polyker.codegen.llvm.jit import build as llvm_build
@@ -51,7 +51,7 @@ def test_a_buffer_of_several_blocks_has_a_name_for_each() -> None:
     held = Buffer("s", f64, (Const(4),), (Const(1),), Space.STACK)
     x, y = (Buffer(n, f64, (Const(8),), (Const(1),), Space.ARGUMENT, writable=n == "y") for n in "xy")
     blocks = tuple(For(v, Const(0), Const(1), tile(n)) for v, n in (("i", 0), ("j", 4)))
-    kernel, own = narrow(Kernel("k", (x, y), (), (Allocate((held,), blocks),)))
+    kernel, own = narrow(KernelIR("k", (x, y), (), (Allocate((held,), blocks),)))
     assert own == {"s", "s_1"}
     assert all(isinstance(loop, For) and isinstance(loop.body[0], Allocate) for loop in kernel.body)
     used = [{s.buffer for s in statements((loop,)) if isinstance(s, Store)} - {"y"} for loop in kernel.body]

@@ -9,20 +9,20 @@ import pytest
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     Convert,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
     LoopKind,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -37,7 +37,7 @@ from tests.codegen.support import C, V, check_same, compiled, index, run_native,
 THREADS = 3
 
 
-def parallel(var: str, lo: KExpr, hi: KExpr, body: Block, step: int = 1, thread: str = "") -> For:
+def parallel(var: str, lo: KExpr, hi: KExpr, body: StmtBlock, step: int = 1, thread: str = "") -> For:
     return For(var, lo, hi, body, step, LoopKind.PARALLEL, THREADS, thread=thread)
 
 
@@ -45,11 +45,11 @@ def at(name: str, *place: KExpr, dtype: DType = f64) -> Load:
     return Load(name, place, dtype)
 
 
-def scaled(step: int = 1) -> Kernel:
+def scaled(step: int = 1) -> KernelIR:
     value = Op("mul", (at("x", V("i")), Const(2.0, f64)), f64)
     loop = parallel("i", V("lo"), V("hi"), (Store("y", (V("i"),), value),), step)
     buffers = (vector_buffer("x", f64, writable=False), vector_buffer("y", f64))
-    return Kernel("kernel", buffers, ("N", "lo", "hi"), (loop,))
+    return KernelIR("kernel", buffers, ("N", "lo", "hi"), (loop,))
 
 
 @pytest.mark.parametrize("step", [1, 3])
@@ -78,12 +78,12 @@ def test_a_body_sees_loops_values_and_numbers_around_it() -> None:
     )
     rows = Buffer("y", c64, (V("N"), V("M")), (V("M"), C(1)), Space.ARGUMENT)
     loop = For("k", C(0), V("N"), inside)
-    kernel = Kernel("kernel", (vector_buffer("x", c64, writable=False), rows), ("N", "M"), (loop,))
+    kernel = KernelIR("kernel", (vector_buffer("x", c64, writable=False), rows), ("N", "M"), (loop,))
     x = (np.arange(4) + 1j).astype(np.complex64)
     assert check_same(kernel, {"x": x, "y": np.zeros((4, 11), np.complex64)}, {"N": 4, "M": 11}) == 0
 
 
-def private() -> Kernel:
+def private() -> KernelIR:
     """Each iteration fills its thread's row of a scratch buffer and a stack buffer, and sums both."""
     total = Op("add", (at("y", V("i")), Op("add", (at("s", V("t"), V("j")), at("b", V("j"))), f64)), f64)
     body = (
@@ -97,7 +97,7 @@ def private() -> Kernel:
     stack = Buffer("b", f64, (C(8),), (C(1),), Space.STACK)
     scratch = Buffer("s", f64, (C(THREADS), C(8)), (C(8), C(1)), Space.SCRATCH)
     loop = parallel("i", C(0), V("N"), (Allocate((stack,), body),), thread="t")
-    return Kernel("kernel", (vector_buffer("y", f64), scratch), ("N",), (loop,))
+    return KernelIR("kernel", (vector_buffer("y", f64), scratch), ("N",), (loop,))
 
 
 @pytest.mark.parametrize("size", [0, 1, 50])
@@ -108,7 +108,7 @@ def test_threads_have_memory_of_their_own(size: int) -> None:
     assert np.array_equal(buffers["y"], expected)
 
 
-def guarded(enough: KExpr | None = None) -> Kernel:
+def guarded(enough: KExpr | None = None) -> KernelIR:
     """Element i must be 0, else the status is what stands there."""
     wrong = tuple(
         If(Op("eq", (at("x", V("i"), dtype=i64), C(code)), bool_), (Guard(Const(False, bool_), code),))
@@ -117,7 +117,7 @@ def guarded(enough: KExpr | None = None) -> Kernel:
     loop = parallel("i", C(0), V("N"), (*wrong, Store("y", (V("i"),), C(7))))
     loop = replace(loop, enough=enough)
     buffers = (vector_buffer("x", i64, writable=False), vector_buffer("y", i64))
-    return Kernel("kernel", buffers, ("N",), (loop,))
+    return KernelIR("kernel", buffers, ("N",), (loop,))
 
 
 @pytest.mark.parametrize("enough", [None, C(1), C(1000)])
@@ -135,7 +135,7 @@ def test_the_first_failing_iteration_decides_the_status(enough: KExpr | None) ->
 
 def test_small_loops_become_serial_and_large_ones_know_how_many_iterations_are_enough() -> None:
     loop = parallel("i", C(0), C(100), (For("j", C(0), V("M"), (Store("y", (V("i"),), Const(0.0, f64)),)),))
-    kernel = Kernel("kernel", (vector_buffer("y", f64, 100),), ("M",), (loop,))
+    kernel = KernelIR("kernel", (vector_buffer("y", f64, 100),), ("M",), (loop,))
     *lets, found = settle(kernel).body
     assert isinstance(found, For)
     assert found.kind is LoopKind.PARALLEL
@@ -154,7 +154,7 @@ def test_regions_of_a_loop_may_do_less_each(runs: int, parallel_: bool) -> None:
     inner = For("j", C(0), C(400), (Store("y", (V("i"),), Const(0.0, f64)),), trip=400)
     loop = replace(parallel("i", C(0), C(100), (inner,)), trip=100)
     around = For("t", C(0), C(runs), (loop,), trip=runs)
-    kernel = Kernel("kernel", (vector_buffer("y", f64, 100),), (), (around,))
+    kernel = KernelIR("kernel", (vector_buffer("y", f64, 100),), (), (around,))
     settled = settle(kernel)
     assert is_parallel(settled) == parallel_
     verify(settled)
@@ -172,8 +172,8 @@ def test_parallel_loops_print() -> None:
     assert "# parallel(3), on thread t" in print_kernel(private())
 
 
-def bad(body: Block) -> Kernel:
-    return Kernel("kernel", (vector_buffer("y", f32),), ("N",), body)
+def bad(body: StmtBlock) -> KernelIR:
+    return KernelIR("kernel", (vector_buffer("y", f32),), ("N",), body)
 
 
 def test_the_verifier_refuses_regions_in_regions_and_shared_stack_buffers() -> None:

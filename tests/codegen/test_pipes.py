@@ -11,10 +11,10 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.interpret import run as interpret
-from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store, Var
+from polyker.codegen.ir.kernel import Buffer, Const, For, KernelIR, Load, LoopKind, Op, Space, Store, Var
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.codegen.llvm.operations import copied, fused
-from polyker.codegen.llvm.text import Builder, Reg
+from polyker.codegen.llvm.text import IRBuilder, Reg
 from polyker.codegen.passes.x86.balance_ports import Pipes, lone
 from polyker.ir.dtypes import DType
 from polyker.machine.model import Target
@@ -142,7 +142,7 @@ def test_what_one_vector_has_alone_may_stay_in_memory() -> None:
     assert lone(tile) == frozenset()
 
 
-def tile(stored: Callable[[int, Op], Store], lanes: int = 16, kind: DType = pk.f32) -> Kernel:
+def tile(stored: Callable[[int, Op], Store], lanes: int = 16, kind: DType = pk.f32) -> KernelIR:
     """Return a loop over six terms of four vectors; `stored`: the store of each, of its number and x[lanes n + lane] - y[k]."""
     buffers = (Buffer(n, kind, (Const(64),), (Const(1),), Space.ARGUMENT, n == "s") for n in "xys")
     vectors = []
@@ -150,7 +150,7 @@ def tile(stored: Callable[[int, Op], Store], lanes: int = 16, kind: DType = pk.f
         term = Op("sub", (Load("x", (index("add", lanes * n, f"v{n}"),), kind), Load("y", (Var("k"),), kind)), kind)
         body = (stored(n, term),)
         vectors.append(For(f"v{n}", Const(0), Const(lanes), body, kind=LoopKind.VECTOR, lanes=lanes, trip=lanes))
-    return Kernel("kernel", tuple(buffers), (), (For("k", Const(0), Const(6), tuple(vectors), trip=6),))
+    return KernelIR("kernel", tuple(buffers), (), (For("k", Const(0), Const(6), tuple(vectors), trip=6),))
 
 
 @pytest.mark.parametrize("form", ["abs", "neg", "square"])
@@ -197,7 +197,7 @@ def test_a_negative_product_is_added_as_it_is() -> None:
 
 @pytest.mark.parametrize("op", ["fused_add", "fused_sub"])
 def test_copies_of_one_value_stay_apart(op: str) -> None:
-    b = Builder(native_fma=True, avx512=True)
+    b = IRBuilder(native_fma=True, avx512=True)
     x = Reg("%x", "float", 16, 0)
     one, two = copied(b, x), copied(b, x)
     assert one != two
@@ -244,7 +244,7 @@ def test_known_processors() -> None:
 @pytest.mark.parametrize(("lanes", "kind"), [(4, pk.f32), (8, pk.f32), (2, pk.f64), (4, pk.f64), (8, pk.f64)])
 @pytest.mark.parametrize(("op", "inner", "moved"), [("larger", "sub", 'asm ""'), ("smaller", "larger", "mask.cmp.p")])
 def test_parts_of_registers_are_as_whole_ones(lanes: int, kind: DType, op: str, inner: str, moved: str) -> None:
-    def kernel(op: str, inner: str) -> Kernel:
+    def kernel(op: str, inner: str) -> KernelIR:
         def stored(n: int, term: Op) -> Store:
             element = Load("s", (index("add", lanes * n, f"v{n}"),), kind)
             return Store("s", element.indices, Op(op, (element, replace(term, op=inner)), kind))
@@ -265,7 +265,7 @@ def test_parts_of_registers_are_as_whole_ones(lanes: int, kind: DType, op: str, 
 
 @pytest.mark.parametrize("lanes", [2, 3, 32])
 def test_vectors_that_fill_no_register_are_added(lanes: int) -> None:
-    b = Builder(native_fma=True, avx512=True)
+    b = IRBuilder(native_fma=True, avx512=True)
     x = Reg("%x", "float", lanes, 0)
     fused(b, "add", x, copied(b, x), pk.f32)
     assert not any("asm" in line for region in b.regions for line in region.lines)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.codegen.ir.kernel import Buffer, Const, Space
-from polyker.codegen.llvm.access.memory import Place, element_type, load_vector, offset_pointer
+from polyker.codegen.llvm.access.memory import BufferPointer, element_type, load_vector, offset_pointer
 from polyker.codegen.llvm.access.realign import realigned
 from polyker.codegen.llvm.jit.detect import target
-from polyker.codegen.llvm.text import Builder, Reg, Region, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const
 from polyker.ir.dtypes import DType
 from tests.schedule.support import SMALL
 
@@ -22,39 +22,39 @@ HALVES = replace(target(SMALL), native_bytes=target(SMALL).vector_bytes // 2)
 INVARIANT = "align 4, !invariant.load !0, !alias.scope !6"
 
 
-def place(name: str, space: Space = Space.ARGUMENT, dtype: DType = pk.f32, *, writable: bool = False) -> Place:
+def place(name: str, space: Space = Space.ARGUMENT, dtype: DType = pk.f32, *, writable: bool = False) -> BufferPointer:
     """Return a buffer as the emitter knows it, its pointer of the same name."""
     buffer = Buffer(name, dtype, (Const(99),), (Const(1),), space, writable)
     invariant = space is Space.ARGUMENT and not writable
     metadata = INVARIANT.removeprefix("align 4") if invariant else ", !alias.scope !6" if writable else ""
-    return Place(buffer, Reg(f"%{name}", "ptr", 1, 0), element_type(dtype), dtype.itemsize, invariant, metadata)
+    return BufferPointer(buffer, Reg(f"%{name}", "ptr", 1, 0), element_type(dtype), dtype.itemsize, invariant, metadata)
 
 
 X, ACC = place("x"), place("acc", Space.STACK, writable=True)._replace(metadata="")
 
 
-def load(b: Builder, at: int, of: Place = X, root: Reg | None = None) -> str:
+def load(b: IRBuilder, at: int, of: BufferPointer = X, root: Reg | None = None) -> str:
     """Load a vector of four elements that begins there; return its register."""
     return load_vector(b, of, offset_pointer(b, of, root or of.pointer, const(at, "i64")), 4, None).re.text
 
 
-def shuffled(b: Builder, names: dict[int, str], registers: int = 32) -> list[int]:
+def shuffled(b: IRBuilder, names: dict[int, str], registers: int = 32) -> list[int]:
     """Return where the vectors begin that are made of others."""
     lines = [line for region in b.regions for line in region.lines]
     made = {line.split()[0] for line in realigned(lines, registers) if "= shufflevector" in line}
     return [at for at, name in names.items() if name in made]
 
 
-def of_places(*places: int, registers: int = 32, of: Place = X, sums: int = 0) -> list[int]:
+def of_places(*places: int, registers: int = 32, of: BufferPointer = X, sums: int = 0) -> list[int]:
     """Return where the vectors begin that are made of others, of those that begin at these places."""
-    b = Builder()
+    b = IRBuilder()
     for n in range(sums):
         load(b, 4 * n, ACC)
     return shuffled(b, {at: load(b, at, of) for at in places}, registers)
 
 
 def test_a_vector_across_two_others_is_the_end_of_one_and_the_start_of_the_next() -> None:
-    b = Builder()
+    b = IRBuilder()
     *_, name = (load(b, at) for at in (0, 4, 1))
     made = realigned(b.top.lines, 32)
     assert made[:-5] == [str(line) for line in b.top.lines[:-1]]
@@ -71,14 +71,14 @@ def test_nothing_is_loaded_that_was_not() -> None:
     assert of_places(0, 4, 1) == [1]
     assert of_places(0, 1, 2, 3) == []  # no second one
     assert of_places(0, 4, 5) == []  # none behind it
-    b = Builder()
+    b = IRBuilder()
     names = {0: load(b, 0)}
     b.start_block("other")  # another piece of code
     assert shuffled(b, names | {at: load(b, at) for at in (4, 1)}) == []
 
 
 def test_what_moves_out_of_a_loop_is_of_the_piece_of_code_before_it() -> None:
-    b = Builder()
+    b = IRBuilder()
     names = {at: load(b, at) for at in (0, 4)}
     b.regions.append(Region("body"))
     assert shuffled(b, names | {1: load(b, 1)}) == [1]
@@ -104,7 +104,7 @@ def test_vectors_that_others_are_made_of_have_registers_beside_the_sums() -> Non
 
 def test_pointers_behind_pointers_are_told_by_where_they_lead() -> None:
     for of, expected in ((X, [1]), (place("z", dtype=pk.f64), [])):
-        b = Builder()
+        b = IRBuilder()
         names = {at: load(b, at) for at in (0, 1)}
         behind = offset_pointer(b, of, X.pointer, const(-4, "i64"))
         behind = offset_pointer(b, of, behind, const(8, "i64"))

@@ -5,7 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import Block, Buffer, For, Kernel, KExpr, Let, Load, LoopKind, Op, Prefetch, Space, Store
+from polyker.codegen.ir.kernel import (
+    Buffer,
+    For,
+    KernelIR,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Space,
+    StmtBlock,
+    Store,
+)
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.llvm.jit.detect import target
@@ -35,7 +48,7 @@ CASES = {
 }
 
 
-def nests(kernel: Kernel) -> list[For]:
+def nests(kernel: KernelIR) -> list[For]:
     return [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL]
 
 
@@ -81,9 +94,9 @@ def nest(statement: Store, hi: KExpr = C(8), lo: KExpr = C(0), trip: int | None 
     return For("r", C(0), C(4), (vector,), kind=LoopKind.UNROLL, lanes=4, trip=4)
 
 
-def stays(inner: For, around: Block = (), *buffers: Buffer) -> bool:
+def stays(inner: For, around: StmtBlock = (), *buffers: Buffer) -> bool:
     """Whether the emitter repeats a nest that stands behind statements."""
-    kernel = Kernel("k", (*XY, *buffers), ("N",), (*around, inner))
+    kernel = KernelIR("k", (*XY, *buffers), ("N",), (*around, inner))
     return nests(unroll(kernel, tiles=False)) == [inner]
 
 
@@ -125,13 +138,13 @@ def test_nests_in_loops_whose_iterations_go_together_are_unrolled() -> None:
     inner = nest(Store("Y", ROW, X_AT))
     for kind, kept in ((LoopKind.SERIAL, 1), (LoopKind.PARALLEL, 1), (LoopKind.TRANSPOSE, 0), (LoopKind.STREAM, 0)):
         loop = For("t", C(0), C(2), (inner,), kind=kind, trip=2)
-        kernel = Kernel("k", XY, (), (loop,))
+        kernel = KernelIR("k", XY, (), (loop,))
         assert len(nests(unroll(kernel, tiles=False))) == kept
 
 
 def test_a_copy_with_more_lanes_than_are_promised_does_not_run() -> None:
     beyond = index("sub", index("mul", 5, "r"), 3)  # -3, 2, 7 and 12 of 8 lanes
-    kernel = Kernel("k", XY, (), (nest(Store("Y", ROW, X_AT), beyond, trip=None),))
+    kernel = KernelIR("k", XY, (), (nest(Store("Y", ROW, X_AT), beyond, trip=None),))
     assert len(nests(unroll(kernel, tiles=False))) == 1
     assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
 
@@ -140,7 +153,7 @@ def test_copies_of_copies_that_are_more_than_promised_do_not_run() -> None:
     inner = replace(nest(Store("Y", (V("r"), index("add", index("mul", 8, "u"), "v")), X_AT)), var="u")
     beyond = index("sub", index("mul", 5, "r"), 3)  # -3, 2, 7 and 12 of 8 copies
     loop = replace(nest(Store("Y", ROW, X_AT)), body=(replace(inner, hi=beyond, lanes=8, trip=None),))
-    kernel = Kernel("k", XY, (), (loop,))
+    kernel = KernelIR("k", XY, (), (loop,))
     assert nests(unroll(kernel, tiles=False)) == [loop, loop.body[0]]
     text = emit(unroll(kernel), TARGETS["v3"])
     assert text.count("store <8") == 9
@@ -151,7 +164,7 @@ def test_copies_of_copies_that_are_more_than_promised_do_not_run() -> None:
 def test_a_serial_loop_may_have_the_variable_of_a_nest(first: bool) -> None:
     inner = nest(Store("Y", ROW, X_AT))
     loop = replace(inner, kind=LoopKind.SERIAL, lanes=0)
-    kernel = Kernel("k", XY, (), (inner, loop, inner) if first else (loop, inner, loop))
+    kernel = KernelIR("k", XY, (), (inner, loop, inner) if first else (loop, inner, loop))
     assert nests(unroll(kernel, tiles=False))[0] == inner
     assert emit(unroll(kernel, tiles=False), TARGETS["v3"]) == emit(unroll(kernel), TARGETS["v3"])
 
@@ -168,7 +181,7 @@ def test_a_nest_may_have_the_variable_of_a_serial_loop_seen_before() -> None:
     def loop(body: For, kind: LoopKind) -> For:
         return For("s", C(0), C(3), (body,), kind=kind, lanes=3 if kind is LoopKind.UNROLL else 0, trip=3)
 
-    kernel = Kernel(
+    kernel = KernelIR(
         "k", cubes, (), (loop(two, LoopKind.SERIAL), loop(rows, LoopKind.UNROLL), loop(rows, LoopKind.SERIAL))
     )
     arrays = {"X": np.arange(8 * 8 * 64, dtype="f4").reshape(8, 8, 64), "Y": np.zeros((8, 8, 64), "f4")}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import Buffer, Const, Convert, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.ir.kernel import Buffer, Const, Convert, For, KernelIR, Load, LoopKind, Op, Space, Store
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32, f64, i32, i64
 from tests.codegen.support import C, V, check_same, index, vector_buffer
@@ -18,7 +18,7 @@ def scan(op, dtype, term=None, *, trip=None, kind=LoopKind.SCAN, before=1):
     term = Load("X", (V("v"),), dtype) if term is None else term
     value = Op(op, (Load("Y", (index("sub", "v", before),), dtype), term), dtype)
     loop = For("v", C(before), V("N"), (Store("Y", (V("v"),), value),), 1, kind, 8, trip)
-    return Kernel("k", (vector_buffer("X", dtype, writable=False), vector_buffer("Y", dtype)), ("N",), (loop,))
+    return KernelIR("k", (vector_buffer("X", dtype, writable=False), vector_buffer("Y", dtype)), ("N",), (loop,))
 
 
 def is_by_vectors(kernel, name="cpu:x86-64-v4"):
@@ -79,7 +79,7 @@ def test_terms_of_another_width_are_converted():
     wide = Convert(Load("X", (V("v"),), f64), f32)
     value = Op("maximum", (Load("Y", (index("sub", "v", 1),), f32), wide), f32)
     loop = For("v", C(1), V("N"), (Store("Y", (V("v"),), value),), 1, LoopKind.SCAN, 8)
-    kernel = Kernel("k", (vector_buffer("X", f64, writable=False), vector_buffer("Y", f32)), ("N",), (loop,))
+    kernel = KernelIR("k", (vector_buffer("X", f64, writable=False), vector_buffer("Y", f32)), ("N",), (loop,))
     check_same(kernel, {"X": data(f64, 45), "Y": data(f32, 45)}, {"N": 45})
 
 
@@ -92,4 +92,4 @@ def test_in_a_vector_loop_each_lane_scans_a_row_of_its_own():
     outer = For("i", Const(0), Const(rows), (inner,), kind=LoopKind.VECTOR, lanes=8, trip=8)
     buffers = tuple(Buffer(n, i64, (Const(rows * width),), (Const(1),), Space.ARGUMENT, n == "Y") for n in ("X", "Y"))
     values = data(i64, rows * width)
-    check_same(Kernel("kernel", buffers, (), (outer,)), {"X": values, "Y": values.copy()}, {})
+    check_same(KernelIR("kernel", buffers, (), (outer,)), {"X": values, "Y": values.copy()}, {})

@@ -13,7 +13,7 @@ from polyker.codegen.ir.kernel import (
     Convert,
     For,
     Guard,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -25,7 +25,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
-from polyker.codegen.passes.x86.several_checks import ELEMENTS, several_checks
+from polyker.codegen.passes.x86.several_checks import UNROLL_FACTOR, several_checks
 from polyker.ir.dtypes import DType, bool_, f32, i32, i64
 from tests.codegen.support import C, V, check_same
 
@@ -45,10 +45,10 @@ def number(name: str, at: KExpr) -> KExpr:
     return Convert(Load(name, (at,), i32), i64)
 
 
-def kernel(*body: object, hi: KExpr = Const(COUNT), trip: int | None = COUNT) -> Kernel:
+def kernel(*body: object, hi: KExpr = Const(COUNT), trip: int | None = COUNT) -> KernelIR:
     buffers = (buffer("T", f32, TABLE), buffer("J", i32, COUNT), buffer("K", i32, TABLE, writable=True),
                buffer("O", f32, COUNT, writable=True))  # fmt: skip
-    return Kernel("kernel", buffers, ("N",), (For("i", C(0), hi, tuple(body), trip=trip),))  # type: ignore[arg-type]
+    return KernelIR("kernel", buffers, ("N",), (For("i", C(0), hi, tuple(body), trip=trip),))  # type: ignore[arg-type]
 
 
 LOOKUP = (Let("g", number("J", AT)), inside(G), Store("O", (AT,), Load("T", (G,), f32)))
@@ -72,7 +72,7 @@ def arrays(seed: int = 0) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def steps(found: Kernel) -> list[int]:
+def steps(found: KernelIR) -> list[int]:
     return [s.step for s in statements(found.body) if isinstance(s, For)]
 
 
@@ -83,7 +83,7 @@ def test_elements_are_the_same(name: str, n: int, fixed: bool) -> None:
     before = kernel(*FORMS[name], hi=C(n), trip=n) if fixed else kernel(*FORMS[name], hi=V("N"), trip=None)
     after = several_checks(before)
     verify(after)
-    assert (ELEMENTS in steps(after)) == (not fixed or n >= 2 * ELEMENTS)
+    assert (UNROLL_FACTOR in steps(after)) == (not fixed or n >= 2 * UNROLL_FACTOR)
     results = []
     for k in (before, after):
         found = arrays(n)
@@ -122,7 +122,7 @@ def test_loops_with_more_in_them_are_left_alone() -> None:
     for k in (
         kernel(*LOOKUP[:2], Store("O", (AT,), value)),
         kernel(*LOOKUP[:2], inner),
-        Kernel("k", (), (), (vector,)),
+        KernelIR("k", (), (), (vector,)),
     ):
         assert several_checks(k) == k
 
@@ -130,7 +130,7 @@ def test_loops_with_more_in_them_are_left_alone() -> None:
 def test_names_of_other_values_are_not_taken() -> None:
     other = (Let("g.0", number("J", AT)), Store("O", (AT,), Convert(Var("g.0"), f32)))
     first = kernel(*LOOKUP)
-    both = Kernel("kernel", first.buffers, ("N",), (*first.body, For("i", C(0), C(2), other, trip=2)))
+    both = KernelIR("kernel", first.buffers, ("N",), (*first.body, For("i", C(0), C(2), other, trip=2)))
     verify(several_checks(both))
     assert check_same(both, arrays(), {"N": COUNT}) == 0
 

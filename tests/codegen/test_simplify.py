@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Const, For, Guard, If, Kernel, Let, Load, LoopKind, Op, Store, Var
+from polyker.codegen.ir.kernel import Const, For, Guard, If, KernelIR, Let, Load, LoopKind, Op, Store, Var
 from polyker.codegen.ir.polynomial import atom, expression, plus, polynomial, scaled, times
 from polyker.codegen.ir.simplify_index import FALSE, TRUE, simplify_expression
 from polyker.codegen.passes.simplify import simplify, trip_count, unroll
@@ -24,7 +24,7 @@ def store(at):
 
 
 def body_of(*body):
-    return simplify(Kernel("k", (A, B), ("N",), tuple(body))).body
+    return simplify(KernelIR("k", (A, B), ("N",), tuple(body))).body
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_a_guard_that_reads_what_the_kernel_writes_stays():
 
 def test_unrolling_repeats_the_body_or_tests_each_copy():
     exact = For("i", V("N"), index("add", "N", 3), (store(V("i")),), kind=LoopKind.UNROLL, lanes=3)
-    copies = unroll(Kernel("k", (A, B), ("N",), (exact,))).body
+    copies = unroll(KernelIR("k", (A, B), ("N",), (exact,))).body
     assert [polynomial(s.indices[0]) for s in copies] == [polynomial(index("add", "N", k)) for k in range(3)]
     tested = For("i", C(0), V("N"), (store(V("i")),), kind=LoopKind.UNROLL, lanes=2, step=2)
-    copies = unroll(Kernel("k", (A, B), ("N",), (tested,))).body
+    copies = unroll(KernelIR("k", (A, B), ("N",), (tested,))).body
     assert [c.condition for c in copies] == [Op("lt", (C(k), V("N")), bool_) for k in (0, 2)]
 
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     Load,
     LoopKind,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -32,7 +32,7 @@ from polyker.ir.dtypes import bool_, f32, i64
 ACC = Buffer("acc", f32, (Const(2), Const(16)), (Const(16), Const(1)), Space.STACK, True)
 
 
-def vector(var: str, end: int | Var, body: Block, lo: int = 0) -> For:
+def vector(var: str, end: int | Var, body: StmtBlock, lo: int = 0) -> For:
     """Return a loop over the lanes of one vector of 16."""
     stop = end if isinstance(end, Var) else Const(end)
     return For(
@@ -48,7 +48,7 @@ def add(row: int, var: str) -> Store:
 
 def may_reassociate(*body: For | Store | If) -> bool:
     """Return whether the lanes that are off in these statements on `acc` may be written."""
-    kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate((ACC,), body),)),))
+    kernel = KernelIR("kernel", (), ("n",), (For("t", Const(0), Const(3), (Allocate((ACC,), body),)),))
     return StackBuffers(kernel, InCopies()).layout(ACC).reassociating
 
 
@@ -71,7 +71,7 @@ def test_lanes_beyond_the_one_bound_of_all_loops_mean_nothing() -> None:
     ],
     ids=["longer", "later", "scalar", "condition", "bound of its own", "longer in some lanes", "between vectors"],
 )
-def test_lanes_that_another_access_uses_are_kept(body: Block) -> None:
+def test_lanes_that_another_access_uses_are_kept(body: StmtBlock) -> None:
     assert not may_reassociate(*body)
 
 
@@ -80,15 +80,15 @@ def test_what_a_branch_sets_holds_nothing_before_it() -> None:
     tile = vector("a", 16, (add(0, "a"),))
 
     def clear(*body: For | If, around: bool = True) -> str:
-        scope: Block = (Allocate((ACC,), body),)
+        scope: StmtBlock = (Allocate((ACC,), body),)
         whole = (For("t", Const(0), Const(3), scope),) if around else scope
-        return StackBuffers(Kernel("kernel", (), ("n",), whole), InCopies()).layout(ACC).clear
+        return StackBuffers(KernelIR("kernel", (), ("n",), whole), InCopies()).layout(ACC).clear
 
     assert clear(If(holds, (tile,))) == "undef"
     assert clear(If(holds, (tile,)), around=False) == ""  # there is no iteration before
     assert clear(tile) == ""  # it is set whenever the scope is entered
     branch = (If(holds, (Allocate((ACC,), (tile,)),)),)
-    kernel = Kernel("kernel", (), ("n",), (For("t", Const(0), Const(3), branch),))
+    kernel = KernelIR("kernel", (), ("n",), (For("t", Const(0), Const(3), branch),))
     assert StackBuffers(kernel, InCopies()).layout(ACC).clear == ""  # the scope is within the branch
 
 

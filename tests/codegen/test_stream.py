@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     Convert,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
     LoopKind,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -46,17 +46,19 @@ def buffer(name: str, dtype: DType, *shape: int, pitch: int = 0, writable: bool 
     return Buffer(name, dtype, tuple(map(Const, shape)), strides, Space.ARGUMENT, writable)
 
 
-def stream(body: Block, lo: KExpr, hi: KExpr, lanes: int = 64, trip: int | None = None) -> For:
+def stream(body: StmtBlock, lo: KExpr, hi: KExpr, lanes: int = 64, trip: int | None = None) -> For:
     return For("j", lo, hi, body, kind=LoopKind.STREAM, lanes=lanes, trip=trip)
 
 
-def rows(dtype: DType, count: int, width: int, pitch: int, lo: int, value: KExpr, lanes: int, *, fixed: bool) -> Kernel:
+def rows(
+    dtype: DType, count: int, width: int, pitch: int, lo: int, value: KExpr, lanes: int, *, fixed: bool
+) -> KernelIR:
     """Return O[i,j] = value for lo <= j < width."""
     hi = Const(width) if fixed else Var("N")
     loop = stream((Store("o", (Var("i"), Var("j")), value),), Const(lo), hi, lanes, width - lo if fixed else None)
     outer = For("i", Const(0), Const(count), (loop,), trip=count)
     buffers = (buffer("x", dtype, width), buffer("o", dtype, count, width, pitch=pitch, writable=True))
-    return Kernel("kernel", buffers, ("N",), (outer,))
+    return KernelIR("kernel", buffers, ("N",), (outer,))
 
 
 def values(dtype: DType, *shape: int) -> np.ndarray:
@@ -109,13 +111,13 @@ def test_other_processors_store_past_the_caches_in_their_way() -> None:
     assert "stnp" in assembly(emit(kernel, arm), arm)
 
 
-def _plain(kernel: Kernel) -> Kernel:
+def _plain(kernel: KernelIR) -> KernelIR:
     outer = kernel.body[0]
     assert isinstance(outer, For)
     inner = outer.body[0]
     assert isinstance(inner, For)
     serial = For(inner.var, inner.lo, inner.hi, inner.body)
-    return Kernel(kernel.name, kernel.buffers, kernel.integers, (For("i", outer.lo, outer.hi, (serial,)),))
+    return KernelIR(kernel.name, kernel.buffers, kernel.integers, (For("i", outer.lo, outer.hi, (serial,)),))
 
 
 @pytest.mark.parametrize("offset", range(0, 72, 4))
@@ -158,9 +160,9 @@ def test_any_value_is_stored(name: str) -> None:
         check_same(kernel, arrays, {"N": 150})
 
 
-def gathers(body: Block) -> Kernel:
+def gathers(body: StmtBlock) -> KernelIR:
     buffers = (buffer("x", f32, 150), buffer("k", i64, 150), buffer("o", f32, 150, writable=True))
-    return Kernel("kernel", buffers, (), (stream(body, Const(0), Const(150), 32, 150),))
+    return KernelIR("kernel", buffers, (), (stream(body, Const(0), Const(150), 32, 150),))
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 3, 77, 149])
@@ -211,7 +213,7 @@ def test_rows_that_lie_on_the_stack_are_read_to_their_end_and_no_further(shift: 
     kept = For("k", Const(0), Const(40), (Store("row", (Var("k"),), Load("x", (Var("k"),), f32)),), trip=40)
     loop = stream((Store("o", (Const(0), Var("j")), Load("row", (Var("j"),), f32)),), Const(shift), Const(40))
     buffers = (buffer("x", f32, 40), buffer("o", f32, 1, 40, writable=True))
-    kernel = Kernel("kernel", buffers, ("N",), (Allocate((row,), (kept, loop)),))
+    kernel = KernelIR("kernel", buffers, ("N",), (Allocate((row,), (kept, loop)),))
     check_same(kernel, {"x": values(f32, 40), "o": values(f32, 1, 40)}, {"N": 40})
     if target("cpu").vector_bytes > 16:
         assert "!nontemporal" in emit(kernel, target("cpu"))
@@ -253,7 +255,7 @@ def test_long_rows_are_walked_by_as_many_pieces_as_come_sooner(
     loop = stream((Store("o", (Var("j"),), total),), Const(0), Const(width), 64, width)
     buffers = [buffer(n, f32, width) for n in names] + [buffer("o", f32, width, writable=True)]
     text = emit(
-        Kernel("kernel", tuple(buffers), (), (loop,)),
+        KernelIR("kernel", tuple(buffers), (), (loop,)),
         replace(target("cpu:x86-64-v4"), memory=Memory(side_by_side=20.0, rows=streams)),
     )
     counts = [int(n) for n in re.findall(r"udiv i64 %\w+, (\d+)", text)]
@@ -265,7 +267,7 @@ def test_what_an_iteration_stores_comes_behind_all_that_it_loads() -> None:
     total = Op("add", (Load("x", (Var("j"),), f32), Load("y", (Var("j"),), f32)), f32)
     loop = stream((Store("o", (Var("j"),), total),), Const(0), Const(4000), 64, 4000)
     buffers = (buffer("x", f32, 4000), buffer("y", f32, 4000), buffer("o", f32, 4000, writable=True))
-    text = emit(Kernel("kernel", buffers, (), (loop,)), target("cpu:x86-64-v4"))
+    text = emit(KernelIR("kernel", buffers, (), (loop,)), target("cpu:x86-64-v4"))
     lines = text.splitlines()
     first = next(n for n, line in enumerate(lines) if "!nontemporal" in line)
     assert all("!nontemporal" in line or "getelementptr" in line for line in lines[first : first + 4])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Buffer, Const, For, Kernel, Load, LoopKind, Op, Space, Store
+from polyker.codegen.ir.kernel import Buffer, Const, For, KernelIR, Load, LoopKind, Op, Space, Store
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32
 from tests.codegen.support import C, V, check_same, index
@@ -31,7 +31,7 @@ def kernel(dtype, stride, firsts, *, source="X", reads=None, trip=LANES):
     )
     hi = index("minimum", "N", LANES) if trip is None else C(trip)
     loop = For("v", C(0), hi, stores, kind=LoopKind.VECTOR, lanes=LANES, trip=trip)
-    return Kernel("k", (elements("X", dtype, writable=False), elements("Y", dtype)), ("M", "N"), (loop,))
+    return KernelIR("k", (elements("X", dtype, writable=False), elements("Y", dtype)), ("M", "N"), (loop,))
 
 
 def check(found, dtype, stride, count, name="cpu"):
@@ -85,7 +85,7 @@ def test_a_load_that_may_not_happen_says_nothing_about_its_neighbours():
     odd = Load("X", at(2, 1), f32, Op("lt", (V("v"), C(LANES - 1)), DTYPES["bool"]), Const(0.0, f32))
     total = Op("add", (Load("X", at(2, 0), f32), odd), f32)
     loop = For("v", C(0), C(LANES), (Store("Y", (V("v"),), total),), kind=LoopKind.VECTOR, lanes=LANES, trip=LANES)
-    found = Kernel("k", (elements("X", f32, writable=False), elements("Y", f32)), ("M",), (loop,))
+    found = KernelIR("k", (elements("X", f32, writable=False), elements("Y", f32)), ("M",), (loop,))
     check_same(found, {"X": data(f32, 2 * LANES - 1), "Y": data(f32, 2 * LANES - 1, seed=1)}, {"M": 2 * LANES - 1})
 
 
@@ -94,7 +94,7 @@ def test_neighbours_that_begin_anywhere_share_what_they_read():
         size = 2 * LANES + max(reads)
         total = Op("add", tuple(Load("X", at(2, r), f32) for r in reads), f32)
         loop = For("v", C(0), C(LANES), (Store("Y", (V("v"),), total),), kind=LoopKind.VECTOR, lanes=LANES, trip=LANES)
-        found = Kernel("k", (elements("X", f32, writable=False), elements("Y", f32)), ("M",), (loop,))
+        found = KernelIR("k", (elements("X", f32, writable=False), elements("Y", f32)), ("M",), (loop,))
         check_same(found, {"X": data(f32, size - 1), "Y": data(f32, size - 1, seed=1)}, {"M": size - 1})
 
 

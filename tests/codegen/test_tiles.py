@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
-from polyker.codegen.ir.kernel import Buffer, Const, For, If, Kernel, KExpr, Load, LoopKind, Op, Space, Stmt, Store
+from polyker.codegen.ir.kernel import Buffer, Const, For, If, KernelIR, KExpr, Load, LoopKind, Op, Space, Stmt, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
@@ -37,7 +37,7 @@ def tiled(
     last: int = 0,
     up: bool = True,
     line: int = 64,
-) -> Kernel:
+) -> KernelIR:
     """Return O[j*width + i] = X[i*many + j] for many = blocks*rows j, tile by tile: `tiles` tiles along i in each panel.
 
     A tile has `rows` rows of `line` bytes, the last one `last` elements where that is not 0; `up`: whether later rows lie further
@@ -68,7 +68,7 @@ def tiled(
         Buffer(n, dtype, (Const(size),), (Const(1),), Space.ARGUMENT, n == "o", once=n == "o")
         for n, size in sizes.items()
     )
-    return Kernel("kernel", buffers, (), (nest,))
+    return KernelIR("kernel", buffers, (), (nest,))
 
 
 @given(
@@ -108,7 +108,7 @@ def test_rows_that_begin_anywhere(
         assert np.array_equal(memory, expected)
 
 
-def emitted(kernel: Kernel, name: str = "cpu:x86-64-v4") -> str:
+def emitted(kernel: KernelIR, name: str = "cpu:x86-64-v4") -> str:
     return emit(kernel, tiny(name))
 
 

@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyker.codegen.ir.kernel import (
-    Block,
     Buffer,
     Const,
     Convert,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
     LoopKind,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -41,18 +41,18 @@ def buffer(name: str, dtype: DType, shape: tuple[int, int], *, writable: bool = 
     return Buffer(name, dtype, tuple(map(Const, shape)), (Const(shape[1]), Const(1)), Space.ARGUMENT, writable)
 
 
-def nest(body: Block, columns: int, rows: int, lanes: int) -> For:
+def nest(body: StmtBlock, columns: int, rows: int, lanes: int) -> For:
     """Return `transpose j in 0:columns: vector i in 0:rows: body`."""
     inner = For("i", Const(0), Const(rows), body, kind=LoopKind.VECTOR, lanes=lanes, trip=rows)
     return For("j", Const(0), Const(columns), (inner,), kind=LoopKind.TRANSPOSE, lanes=columns, trip=columns)
 
 
-def transposition(dtype: DType, columns: int, rows: int, lanes: int, value: KExpr | None = None) -> Kernel:
+def transposition(dtype: DType, columns: int, rows: int, lanes: int, value: KExpr | None = None) -> KernelIR:
     """Return O[j,i] = X[i,j], or another value."""
     value = value or Load("x", (Var("i"), Var("j")), dtype)
     body = (Store("o", (Var("j"), Var("i")), value),)
     buffers = (buffer("x", dtype, (rows, columns)), buffer("o", dtype, (columns, rows), writable=True))
-    return Kernel("kernel", buffers, (), (nest(body, columns, rows, lanes),))
+    return KernelIR("kernel", buffers, (), (nest(body, columns, rows, lanes),))
 
 
 def values(dtype: DType, shape: tuple[int, int], salt: int = 0) -> np.ndarray:
@@ -101,7 +101,7 @@ FORMS = {
 def test_loads_of_any_other_form_keep_their_meaning(form: str, rows: int) -> None:
     kernel = transposition(f32, 8, rows, 8, FORMS[form])
     shape = (8, 8)
-    kernel = Kernel("kernel", (buffer("x", f32, shape), buffer("o", f32, shape, writable=True)), (), kernel.body)
+    kernel = KernelIR("kernel", (buffer("x", f32, shape), buffer("o", f32, shape, writable=True)), (), kernel.body)
     check_same(kernel, {"x": values(f32, shape), "o": values(f32, shape, 3)}, {})
 
 
@@ -109,7 +109,7 @@ def test_loads_of_any_other_form_keep_their_meaning(form: str, rows: int) -> Non
 @pytest.mark.parametrize("lanes", [8, None])
 def test_vectors_of_one_loop_read_as_many_rows_as_each_has_lanes(counts: tuple[int, ...], lanes: int | None) -> None:
     """Rows of a triangle: what was transposed for two lanes was taken for three, too."""
-    body: Block = ()
+    body: StmtBlock = ()
     for n, rows in enumerate(counts):
         store = Store("o", (index("add", 8 * n, "j"), Var("i")), X)
         body += (For("i", Const(0), Const(rows), (store,), kind=LoopKind.VECTOR, lanes=lanes or rows, trip=rows),)
@@ -117,7 +117,7 @@ def test_vectors_of_one_loop_read_as_many_rows_as_each_has_lanes(counts: tuple[i
     shape = 8 * len(counts), 8
     buffers = (buffer("x", f32, (max(counts), 8)), buffer("o", f32, shape, writable=True))
     check_same(
-        Kernel("kernel", buffers, (), (loop,)), {"x": values(f32, (max(counts), 8)), "o": values(f32, shape)}, {}
+        KernelIR("kernel", buffers, (), (loop,)), {"x": values(f32, (max(counts), 8)), "o": values(f32, shape)}, {}
     )
 
 
@@ -125,7 +125,7 @@ def test_a_body_with_conditions_runs_as_a_plain_loop() -> None:
     store = Store("o", (Var("j"), Var("i")), X)
     kernel = transposition(f32, 8, 8, 8)
     body = (If(Op("le", (Var("i"), Var("j")), bool_), (store,)),)
-    kernel = Kernel("kernel", kernel.buffers, (), (nest(body, 8, 8, 8),))
+    kernel = KernelIR("kernel", kernel.buffers, (), (nest(body, 8, 8, 8),))
     check_same(kernel, {"x": values(f32, (8, 8)), "o": values(f32, (8, 8), 1)}, {})
 
 
@@ -133,7 +133,7 @@ def test_loops_of_unknown_length_run_as_plain_loops() -> None:
     store = (Store("o", (Var("j"), Var("i")), X),)
     inner = For("i", Const(0), Var("n"), store, kind=LoopKind.VECTOR, lanes=8)
     loop = For("j", Const(0), Var("m"), (inner,), kind=LoopKind.TRANSPOSE, lanes=8)
-    kernel = Kernel("kernel", transposition(f32, 8, 8, 8).buffers, ("n", "m"), (loop,))
+    kernel = KernelIR("kernel", transposition(f32, 8, 8, 8).buffers, ("n", "m"), (loop,))
     for n, m in ((8, 8), (3, 8), (8, 5), (0, 1)):
         check_same(kernel, {"x": values(f32, (8, 8)), "o": values(f32, (8, 8), 1)}, {"n": n, "m": m})
 
@@ -143,7 +143,7 @@ def test_a_loop_of_other_steps_than_one_runs_as_a_plain_loop() -> None:
     (loop,) = kernel.body
     assert isinstance(loop, For)
     strided = For(loop.var, loop.lo, loop.hi, loop.body, 2, kind=LoopKind.TRANSPOSE, lanes=4, trip=4)
-    kernel = Kernel("kernel", kernel.buffers, (), (strided,))
+    kernel = KernelIR("kernel", kernel.buffers, (), (strided,))
     check_same(kernel, {"x": values(f32, (8, 8)), "o": values(f32, (8, 8), 1)}, {})
 
 
@@ -159,7 +159,7 @@ def test_a_block_is_made_of_interleavings_within_sixteen_bytes(processor: str, n
     assert "gather" not in text and "vpinsr" not in text
 
 
-def lookup(columns: int, rows: int) -> Kernel:
+def lookup(columns: int, rows: int) -> KernelIR:
     """Return O[j,i] = T[K[i,j], 0] + X[i,j]."""
     place = Var("g")
     within = Op("and", (Op("ge", (place, Const(0)), bool_), Op("lt", (place, Const(50)), bool_)), bool_)
@@ -176,7 +176,7 @@ def lookup(columns: int, rows: int) -> Kernel:
         buffer("x", f32, (rows, columns)), buffer("k", i32, (rows, columns)), buffer("t", f32, (50, 1)),
         buffer("o", f32, (columns, rows), writable=True),
     )  # fmt: skip
-    return Kernel("kernel", buffers, (), (nest(body, columns, rows, rows),))
+    return KernelIR("kernel", buffers, (), (nest(body, columns, rows, rows),))
 
 
 @pytest.mark.parametrize("columns", [1, 4, 7])
@@ -198,4 +198,4 @@ def test_elements_that_are_looked_up_keep_their_checks(columns: int, wrong: tupl
 def test_a_transpose_loop_has_a_bound() -> None:
     loop = For("j", Const(0), Var("n"), (Store("o", (Var("j"), Const(0)), Const(1.0, f32)),), kind=LoopKind.TRANSPOSE)
     with pytest.raises(InternalError, match="lanes are needed"):
-        verify(Kernel("kernel", (buffer("o", f32, (8, 1), writable=True),), ("n",), (loop,)))
+        verify(KernelIR("kernel", (buffer("o", f32, (8, 1), writable=True),), ("n",), (loop,)))

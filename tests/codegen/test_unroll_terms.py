@@ -8,12 +8,12 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.interpret import run
-from polyker.codegen.ir.kernel import For, If, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store
+from polyker.codegen.ir.kernel import For, If, KernelIR, KExpr, Load, LoopKind, Op, Prefetch, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import rebuild, statements, with_blocks
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.simplify import unroll
-from polyker.codegen.passes.unroll_terms import TERMS, several_terms
+from polyker.codegen.passes.unroll_terms import UNROLL_FACTOR, several_terms
 from polyker.ir.dtypes import bool_
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import C, V, check_same, index
@@ -21,13 +21,13 @@ from tests.codegen.support import C, V, check_same, index
 V3 = target("cpu:x86-64-v3")
 
 
-def terms_loops(kernel: Kernel) -> list[For]:
+def terms_loops(kernel: KernelIR) -> list[For]:
     """The serial loops around unrolled ones."""
     loops = [s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.SERIAL]
     return [s for s in loops if isinstance(s.body[-1], For) and s.body[-1].kind is LoopKind.UNROLL]
 
 
-def with_sum(kernel: Kernel, change: Callable[[For], For]) -> Kernel:
+def with_sum(kernel: KernelIR, change: Callable[[For], For]) -> KernelIR:
     """The kernel with another loop over its terms."""
 
     def changed(block):
@@ -40,12 +40,12 @@ def with_sum(kernel: Kernel, change: Callable[[For], For]) -> Kernel:
     return replace(kernel, body=changed(kernel.body))
 
 
-def with_terms(kernel: Kernel, lo: KExpr, hi: KExpr) -> Kernel:
+def with_terms(kernel: KernelIR, lo: KExpr, hi: KExpr) -> KernelIR:
     """The kernel with other bounds of its loop over the terms."""
     return with_sum(kernel, lambda loop: replace(loop, lo=lo, hi=hi))
 
 
-def asking(kernel: Kernel, step: int) -> Kernel:
+def asking(kernel: KernelIR, step: int) -> KernelIR:
     """The kernel with a request in each step for an element of A that lies `step` elements further on with each term."""
     ahead = Prefetch("A", (C(0), index("add", index("mul", step, "k"), 64)))
     return with_sum(kernel, lambda loop: replace(loop, body=(ahead, *loop.body)))
@@ -69,7 +69,7 @@ def test_sums_are_the_same(terms, fixed):
         results.append(arrays["C"])
     assert np.array_equal(*results)
     check_same(kernel, {"A": a, "B": b, "C": np.zeros((6, 32), np.float32)}, sizes, "cpu:x86-64-v3")
-    taken = fixed and terms < 2 * TERMS
+    taken = fixed and terms < 2 * UNROLL_FACTOR
     assert (changed == kernel) == taken
 
 
@@ -85,12 +85,12 @@ def test_a_range_of_terms_that_is_empty_the_other_way_round_stays_empty():
 
 def test_whole_groups_come_first_and_the_rest_after():
     whole, rest = terms_loops(several_terms(with_terms(matrix_product(3, 4, 8), C(0), C(30)), V3))
-    assert (whole.step, whole.trip, rest.lo, rest.trip) == (TERMS, 7, C(28), 2)
+    assert (whole.step, whole.trip, rest.lo, rest.trip) == (UNROLL_FACTOR, 7, C(28), 2)
     (alone,) = terms_loops(several_terms(with_terms(matrix_product(3, 4, 8), C(0), C(32)), V3))
-    assert (alone.step, alone.trip) == (TERMS, 8)
+    assert (alone.step, alone.trip) == (UNROLL_FACTOR, 8)
 
 
-@pytest.mark.parametrize(("step", "times"), [(0, 1), (1, 1), (4, 1), (5, TERMS), (64, TERMS)])
+@pytest.mark.parametrize(("step", "times"), [(0, 1), (1, 1), (4, 1), (5, UNROLL_FACTOR), (64, UNROLL_FACTOR)])
 def test_a_line_is_asked_for_once(step, times):
     kernel = asking(with_terms(matrix_product(3, 4, 8), C(0), C(32)), step)
     found = [s for s in statements(unroll(several_terms(kernel, V3)).body) if isinstance(s, Prefetch)]
@@ -100,7 +100,7 @@ def test_a_line_is_asked_for_once(step, times):
 def test_large_tiles_and_vectors_that_pass_in_halves_stay_as_they_are():
     kernel, wide = with_terms(matrix_product(6, 4, 16), C(0), C(512)), target("cpu:x86-64-v4")
     assert several_terms(kernel, replace(wide, native_bytes=32)) is kernel
-    assert [s.step for s in terms_loops(several_terms(kernel, wide))] == [TERMS // 2]
+    assert [s.step for s in terms_loops(several_terms(kernel, wide))] == [UNROLL_FACTOR // 2]
     costly = with_terms(matrix_product(8, 8, 8), C(0), C(512))
     assert several_terms(costly, V3) is costly
 
@@ -131,15 +131,22 @@ def test_a_tile_of_few_vectors_is_left(vectors, taken):
 def test_tiles_in_both_branches_are_found():
     kernel, other = (with_terms(matrix_product(3, 4, 8), C(0), C(n)) for n in (64, 80))
     branch = If(Op("lt", (V("M"), C(3)), bool_), kernel.body, other.body)
-    assert [s.step for s in terms_loops(several_terms(replace(kernel, body=(branch,)), V3))] == [TERMS, TERMS]
+    assert [s.step for s in terms_loops(several_terms(replace(kernel, body=(branch,)), V3))] == [
+        UNROLL_FACTOR,
+        UNROLL_FACTOR,
+    ]
 
 
 @pytest.mark.parametrize(
     ("stride", "rows", "steps"),
     [
-        (C(4096), 6, [TERMS // 2]),  # vectors at constant distances of each other: one pointer a term, and one a row
+        (
+            C(4096),
+            6,
+            [UNROLL_FACTOR // 2],
+        ),  # vectors at constant distances of each other: one pointer a term, and one a row
         (V("sj"), 6, [1]),  # one a vector and term: 14
-        (V("sj"), 4, [TERMS // 2]),  # their 16 sums leave registers for what the terms read
+        (V("sj"), 4, [UNROLL_FACTOR // 2]),  # their 16 sums leave registers for what the terms read
     ],
 )
 def test_tiles_with_more_pointers_than_registers_take_one_term_at_a_time(stride, rows, steps):

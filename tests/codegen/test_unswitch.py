@@ -10,17 +10,17 @@ import pytest
 import polyker as pk
 from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import (
-    Block,
     Buffer,
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Load,
     LoopKind,
     Op,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -40,14 +40,14 @@ def loop(var: str, count: KExpr | int, *body: For | Store | If) -> For:
     return For(var, Const(0), count, body, 1, LoopKind.SERIAL, 0, count.value if isinstance(count, Const) else None)
 
 
-def kernel(*body: For | Store | If, dtype: DType = i32) -> Kernel:
+def kernel(*body: For | Store | If, dtype: DType = i32) -> KernelIR:
     """Return a kernel of `M[0]`, the least of `X[b, l]` where `C[b]` is 1."""
     buffers = (
         Buffer("M", dtype, (Const(1),), (Const(1),), Space.ARGUMENT),
         Buffer("C", i32, (Const(5),), (Const(1),), Space.ARGUMENT, writable=True),
         Buffer("X", dtype, (Const(5), Const(7)), (Const(7), Const(1)), Space.ARGUMENT, writable=False),
     )
-    return Kernel("kernel", buffers, (), body)
+    return KernelIR("kernel", buffers, (), body)
 
 
 def term(condition: KExpr = HOLDS, none: float = MOST, op: str = "minimum", dtype: DType = i32) -> Store:
@@ -56,7 +56,7 @@ def term(condition: KExpr = HOLDS, none: float = MOST, op: str = "minimum", dtyp
     return Store("M", (Const(0),), Op(op, (Load("M", (Const(0),), dtype), value), dtype))
 
 
-def least(made: Kernel, X: np.ndarray, C: np.ndarray) -> int:
+def least(made: KernelIR, X: np.ndarray, C: np.ndarray) -> int:
     """Return what a kernel finds, as the interpreter and as machine code."""
     buffers = {"M": np.array([MOST], X.dtype), "C": C, "X": X}
     assert check_same(made, buffers, {}) == 0
@@ -64,11 +64,11 @@ def least(made: Kernel, X: np.ndarray, C: np.ndarray) -> int:
     return int(buffers["M"][0])
 
 
-def conditions(body: Block) -> list[tuple[str, ...]]:
+def conditions(body: StmtBlock) -> list[tuple[str, ...]]:
     """Return the loops around each branch, the outermost first."""
     found: list[tuple[str, ...]] = []
 
-    def walk(block: Block, around: tuple[str, ...]) -> None:
+    def walk(block: StmtBlock, around: tuple[str, ...]) -> None:
         for s in block:
             if isinstance(s, If):
                 found.append(around)

@@ -10,7 +10,7 @@ from polyker.codegen.ir.kernel import (
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     Launch,
     Let,
     Load,
@@ -32,7 +32,7 @@ TILE = Buffer("S", f32, (C(4),), (C(1),), Space.STACK)
 
 
 def kernel(*body, buffers=(A, B), integers=("N",), fastmath=()):
-    return Kernel("k", buffers, integers, tuple(body), fastmath)
+    return KernelIR("k", buffers, integers, tuple(body), fastmath)
 
 
 def loop(*body, **options):

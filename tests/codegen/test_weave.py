@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
-    Kernel,
+    KernelIR,
     KExpr,
     Load,
     LoopKind,
     Op,
     Prefetch,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
@@ -34,7 +34,7 @@ from tests.passes import emit
 WIDTHS = (1, 3, 15, 16, 17, 31, 33, 64, 100, 125, 130)
 
 
-def row_kernel(name: str, count: int, width: int, row: KExpr, *after: For | Prefetch) -> Kernel:
+def row_kernel(name: str, count: int, width: int, row: KExpr, *after: For | Prefetch) -> KernelIR:
     """Return for i: O[row(i)*width + j] = X[i] + j, in a dense result, with other statements after the row."""
     dtype = DTYPES[name]
     place = Op("add", (Op("mul", (row, Const(width))), Var("j")))
@@ -44,7 +44,7 @@ def row_kernel(name: str, count: int, width: int, row: KExpr, *after: For | Pref
         Buffer(n, dtype, (Const(size),), (Const(1),), Space.ARGUMENT, n == "o")
         for n, size in (("x", count), ("y", width), ("o", count * width))
     )
-    return Kernel("kernel", buffers, (), (For("i", Const(0), Const(count), (stream, *after)),))
+    return KernelIR("kernel", buffers, (), (For("i", Const(0), Const(count), (stream, *after)),))
 
 
 def arrays(name: str, count: int, width: int) -> dict[str, np.ndarray]:
@@ -104,7 +104,7 @@ def test_later_rows_win_where_rows_of_whole_vectors_overlap(offset: int, step: i
     buffers = tuple(
         Buffer(n, f32, (Const(s),), (Const(1),), Space.ARGUMENT, n == "o") for n, s in (("x", count), ("o", size))
     )
-    kernel = Kernel("kernel", buffers, (), (For("i", Const(0), Const(count), (stream,)),))
+    kernel = KernelIR("kernel", buffers, (), (For("i", Const(0), Const(count), (stream,)),))
     memory = np.zeros(4 * size + 256, np.uint8)
     at = -memory.ctypes.data % 64 + offset
     out, x = memory[at : at + 4 * size].view("f4"), np.arange(1, count + 1, dtype="f4")
@@ -127,7 +127,7 @@ def test_rows_before_the_first_element(width: int) -> None:
         for n, s in (("x", count), ("o", count * width))
     )
     for shift in (0, count - 1):
-        kernel = Kernel("kernel", buffers, (), (For("i", Const(shift), Const(count + shift), (stream,)),))
+        kernel = KernelIR("kernel", buffers, (), (For("i", Const(shift), Const(count + shift), (stream,)),))
         memory = np.zeros((count, width), "f4")
         x = np.arange(1, count + shift + 1, dtype="f4")
         first = memory[count - 1 :].ctypes.data + 4 * width * shift
@@ -145,14 +145,14 @@ def test_rows_are_kept_where_a_buffer_of_a_row_stands_around_them() -> None:
     (outer,) = kernel.body
     assert isinstance(outer, For)
     buffer = Buffer("t", f32, (Const(4),), (Const(1),), Space.STACK)
-    inside = Kernel(
+    inside = KernelIR(
         kernel.name, kernel.buffers, (), (For("i", outer.lo, outer.hi, (Allocate((buffer,), outer.body),)),)
     )
     check_same(inside, arrays("f32", 6, 100), {})
     assert "store i64 -9223372036854775808" in emit(inside, target("cpu"))
 
 
-def _again(body: Block) -> For:
+def _again(body: StmtBlock) -> For:
     return For("k", Const(0), Const(3), body)
 
 

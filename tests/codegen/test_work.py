@@ -56,7 +56,7 @@ def test_branches_not_told_apart_add_up_and_functions_weigh_more() -> None:
 
 @pytest.mark.parametrize(("n", "long"), [(4, False), (32, False), (512, True)])
 def test_a_matrix_product_is_long_from_some_size_on(n: int, long: bool) -> None:
-    from polyker.runtime.entry.tables import LONG
+    from polyker.runtime.entry.tables import UNLOCK_OPERATIONS
 
     square = pk.f32[n, n]
     for kernel in (
@@ -67,7 +67,7 @@ def test_a_matrix_product_is_long_from_some_size_on(n: int, long: bool) -> None:
         kernel(a, a)
         *_, plan = compiled_of(kernel).plans.values()
         code = plan.artifact.kernel
-        assert exceeds(code.body, dict(zip(code.integers, plan.integers)), LONG) == long
+        assert exceeds(code.body, dict(zip(code.integers, plan.integers)), UNLOCK_OPERATIONS) == long
 
 
 def test_a_float_is_no_bound_of_a_loop() -> None:

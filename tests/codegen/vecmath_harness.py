@@ -32,7 +32,7 @@ exit:
 """
 
 
-def loop(definition: vecmath.Definition, lanes: int, results: Sequence[str]) -> str:
+def loop(definition: vecmath.FunctionDefinition, lanes: int, results: Sequence[str]) -> str:
     """Return a function `void run(ptr in..., ptr out..., i64 n)` that calls the definition on n elements."""
     count, lines, args = len(definition.parameters), [], []
     for k, kind in enumerate(definition.parameters):

@@ -31,21 +31,21 @@ def statement_with_indices(count):
 
 
 LIMITS = [
-    ("PK101", names.TEXT, lambda n: "C = 1 #" + "x" * (n - 7)),
-    ("PK104", names.IDENTIFIER, lambda n: f"C = {'a' * n}"),
-    ("PK105", names.NESTING, lambda n: f"C = {'(' * n}x{')' * n}"),
+    ("PK101", names.MAX_TEXT_CHARACTERS, lambda n: "C = 1 #" + "x" * (n - 7)),
+    ("PK104", names.MAX_IDENTIFIER_CHARACTERS, lambda n: f"C = {'a' * n}"),
+    ("PK105", names.MAX_NESTING, lambda n: f"C = {'(' * n}x{')' * n}"),
     ("PK106", names.TREE_DEPTH - 1, lambda n: f"C = {'-' * n}x"),
     ("PK106", names.TREE_DEPTH - 2, lambda n: f"C[i] = A[i{'//2' * n}] for i in 0:9"),
     ("PK106", names.TREE_DEPTH - 2, lambda n: f"C[i] = A[i]{' % A[i]' * n}"),
-    ("PK108", names.STATEMENTS, lambda n: "C += 1\n" * n),
-    ("PK109", names.OPERANDS, lambda n: "C = " + "+".join(f"x{m}" for m in range(n))),
-    ("PK109", names.OPERANDS, lambda n: "\n".join(f"C{m} = 1" for m in range(n))),
-    ("PK110", names.INDICES, statement_with_indices),
-    ("PK111", names.ITEMS, lambda n: f"C = A[{','.join('1' * n)}]"),
+    ("PK108", names.MAX_STATEMENTS, lambda n: "C += 1\n" * n),
+    ("PK109", names.MAX_OPERANDS, lambda n: "C = " + "+".join(f"x{m}" for m in range(n))),
+    ("PK109", names.MAX_OPERANDS, lambda n: "\n".join(f"C{m} = 1" for m in range(n))),
+    ("PK110", names.MAX_INDICES, statement_with_indices),
+    ("PK111", names.MAX_ITEMS, lambda n: f"C = A[{','.join('1' * n)}]"),
     ("PK113", 20, lambda n: f"C = {'1' * n}"),
-    ("PK114", names.COEFFICIENT, lambda n: f"C[i] = A[{n}*i + 1]"),
-    ("PK114", names.OFFSET, lambda n: f"C[i] = A[i + {n}]"),
-    ("PK114", names.EXTENT, lambda n: f"C[i] = A[i] for i in 0:{n}"),
+    ("PK114", names.MAX_COEFFICIENT, lambda n: f"C[i] = A[{n}*i + 1]"),
+    ("PK114", names.MAX_OFFSET, lambda n: f"C[i] = A[i + {n}]"),
+    ("PK114", names.MAX_EXTENT, lambda n: f"C[i] = A[i] for i in 0:{n}"),
 ]
 
 
@@ -53,7 +53,7 @@ LIMITS = [
 def test_a_limit_holds_at_its_value_and_not_beyond(code, limit, make):
     assert code_of(make(limit)) is None
     assert code_of(make(limit + 1)) == code
-    far = limit * 1000 if limit <= names.TEXT or limit >= 2**31 else limit + 1
+    far = limit * 1000 if limit <= names.MAX_TEXT_CHARACTERS or limit >= 2**31 else limit + 1
     assert code_of(make(min(far, 2**63))) in (code, "PK101", "PK105", "PK111")
 
 

@@ -5,7 +5,7 @@ import pytest
 from polyker.einsum_frontend import parse
 from polyker.einsum_frontend.builder import build, indices, sizes, tensors
 from polyker.errors import PolykerError
-from polyker.ir.expr import Index, Literal, Read, Size, walk
+from polyker.ir.expr import IndexExpr, Literal, Read, SizeExpr, walk
 
 
 def kinds(text, given=()):
@@ -15,7 +15,7 @@ def kinds(text, given=()):
     for statement in program.statements():
         for expr in walk(statement.expr):
             match expr:
-                case Index(name=name):
+                case IndexExpr(name=name):
                     found["indices"].add(name)
                 case Read(tensor=name, subscripts=()):
                     found["scalars"].add(name)
@@ -103,7 +103,7 @@ def test_a_declaration_gives_parameters_outputs_and_temporaries():
     assert program.outputs == ("C", "A")
     assert program.temporaries == ("T",)
     assert program.sizes == ("N", "M", "steps")
-    assert str(program.declaration("T").shape[1].args) == str((Size("M"), Literal(1)))
+    assert str(program.declaration("T").shape[1].args) == str((SizeExpr("M"), Literal(1)))
     assert program.declaration("B").dtype is None
     assert program.declaration("C").shape is None
 

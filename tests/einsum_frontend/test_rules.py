@@ -7,7 +7,7 @@ import pytest
 from polyker.einsum_frontend import parse
 from polyker.errors import PolykerError
 from polyker.errors.syntax import ReductionWarning
-from polyker.ir.expr import Call, Index, Literal, Pad, Read, Size
+from polyker.ir.expr import Call, IndexExpr, Literal, Pad, Read, SizeExpr
 
 
 def only(text, **options):
@@ -127,10 +127,10 @@ def test_pad_takes_nothing_else(pad):
 
 def test_conditions_joined_by_and_are_taken_apart_and_chains_too():
     statement = only("C[i] = A[i] where 0 <= i < N and (i != 3 and i != 4)")
-    i = Index("i")
+    i = IndexExpr("i")
     assert statement.conditions == (
         Call("ge", (i, Literal(0))),
-        Call("lt", (i, Size("N"))),
+        Call("lt", (i, SizeExpr("N"))),
         Call("ne", (i, Literal(3))),
         Call("ne", (i, Literal(4))),
     )

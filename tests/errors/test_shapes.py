@@ -8,7 +8,7 @@ import polyker.errors.shapes
 from polyker.einsum_frontend import parse
 from polyker.errors import CATALOGUE, CompileError, PolykerError, ShapeError
 from polyker.ir.dtypes import f32, i32, i64
-from polyker.ir.expr import Call, Index, Literal, Read, Size
+from polyker.ir.expr import Call, IndexExpr, Literal, Read, SizeExpr
 from polyker.ir.program import Program, Statement
 from polyker.poly import isl
 from polyker.poly.binding.bind import bind
@@ -108,31 +108,31 @@ def _program(*statements: Statement, inputs=("A",), sizes=()) -> Program:
 
 
 def test_a_product_of_indices_is_not_affine():
-    product = Call("mul", (Index("i"), Index("j")))
-    program = _program(Statement("O", (Index("i"),), "add", Read("A", (product,))))
+    product = Call("mul", (IndexExpr("i"), IndexExpr("j")))
+    program = _program(Statement("O", (IndexExpr("i"),), "add", Read("A", (product,))))
     with pytest.raises(ShapeError, match="not affine: a product of two variables") as caught:
         bind(program, {"A": f32[4]})
     assert caught.value.code == "PK308"
 
 
 def test_a_size_times_an_index_is_affine_once_the_size_is_fixed():
-    scaled = Call("mul", (Size("s"), Index("i")))
-    program = _program(Statement("O", (Index("i"),), "set", Read("A", (scaled,))), sizes=("s",))
+    scaled = Call("mul", (SizeExpr("s"), IndexExpr("i")))
+    program = _program(Statement("O", (IndexExpr("i"),), "set", Read("A", (scaled,))), sizes=("s",))
     assert bind(program, {"A": f32[7]}, {"s": 3}).tensors[1].shape == (Literal(3, i64),)
     with pytest.raises(ShapeError, match="not affine"):
         bind(program, {"A": f32[7]}, {"s": "s"})
 
 
 def test_a_number_is_no_condition():
-    either = Call("or", (Call("lt", (Index("i"), Literal(1))), Index("i")))
-    program = _program(Statement("O", (Index("i"),), "add", Read("A", (Index("i"),)), conditions=(either,)))
+    either = Call("or", (Call("lt", (IndexExpr("i"), Literal(1))), IndexExpr("i")))
+    program = _program(Statement("O", (IndexExpr("i"),), "add", Read("A", (IndexExpr("i"),)), conditions=(either,)))
     with pytest.raises(ShapeError) as caught:
         bind(program, {"A": f32[4]})
     assert caught.value.code == "PK316"
 
 
 def test_a_statement_has_at_most_32_indices():
-    names = tuple(Index(f"i{n}") for n in range(33))
+    names = tuple(IndexExpr(f"i{n}") for n in range(33))
     with pytest.raises(ShapeError, match="33 indices") as caught:
         bind(_program(Statement("O", (), "add", Read("A", names))), {"A": f32[(1,) * 33]})
     assert caught.value.code == "PK320"

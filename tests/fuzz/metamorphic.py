@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polyker.ir.dtypes import DTYPES
-from polyker.ir.expr import Call, Expr, Index, Literal, Range, Read, Reduce, rebuild, transform, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Range, Read, Reduce, rebuild, transform, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
@@ -79,7 +79,7 @@ def _everywhere(s: Statement, change: Callable[[Expr], Expr]) -> Statement:
 
 def rename(case: Case, program: Program, rng: random.Random) -> Any:
     """Call every index something else."""
-    names = {e.name for s in program.statements() for e in _all(s) if isinstance(e, Index)}
+    names = {e.name for s in program.statements() for e in _all(s) if isinstance(e, IndexExpr)}
     names |= {r.index for s in program.statements() for r in _ranges(s)}
     if not names or any(isinstance(n, Loop) for n in program.body):
         return None
@@ -87,7 +87,7 @@ def rename(case: Case, program: Program, rng: random.Random) -> Any:
 
     def change(e: Expr) -> Expr:
         match e:
-            case Index(name=name):
+            case IndexExpr(name=name):
                 return replace(e, name=fresh[name])
             case Reduce(ranges=ranges):
                 return replace(e, ranges=tuple(replace(r, index=fresh[r.index]) for r in ranges))
@@ -136,7 +136,7 @@ def unit_axis(case: Case, program: Program, rng: random.Random) -> Any:
     if any(isinstance(e, Read) and e.tensor == first.target for e in walk(first.expr)):
         return None
     unit = Range("unit_", Literal(0), Literal(1))
-    changed = replace(first, subscripts=(*first.subscripts, Index("unit_")), ranges=(*first.ranges, unit))
+    changed = replace(first, subscripts=(*first.subscripts, IndexExpr("unit_")), ranges=(*first.ranges, unit))
     return replace(program, body=(changed,)), arrays_of(case), lambda b: np.asarray(b)[..., None]
 
 
@@ -147,16 +147,16 @@ def split(case: Case, program: Program, rng: random.Random) -> Any:
         return None
     if any(isinstance(e, Read) and e.tensor == first.target for e in walk(first.expr)):
         return None
-    left = {e.name for s in first.subscripts for e in walk(s) if isinstance(e, Index)}
+    left = {e.name for s in first.subscripts for e in walk(s) if isinstance(e, IndexExpr)}
     inner = {r.index for e in walk(first.expr) if isinstance(e, Reduce) for r in e.ranges}
-    reduced = sorted({e.name for e in walk(first.expr) if isinstance(e, Index)} - left - inner)
+    reduced = sorted({e.name for e in walk(first.expr) if isinstance(e, IndexExpr)} - left - inner)
     depends = {
-        e.name for r in first.ranges for b in (r.lo, r.hi) if b is not None for e in walk(b) if isinstance(e, Index)
+        e.name for r in first.ranges for b in (r.lo, r.hi) if b is not None for e in walk(b) if isinstance(e, IndexExpr)
     }
     reduced = [n for n in reduced if n not in depends]
     if not reduced or case.acc or any(DTYPES[i.dtype].name in ("f16", "bf16") for i in case.inputs):
         return None
-    k, at = Index(rng.choice(reduced)), Literal(rng.choice([1, 2, 3]))
+    k, at = IndexExpr(rng.choice(reduced)), Literal(rng.choice([1, 2, 3]))
     low = replace(first, conditions=(*first.conditions, Call("lt", (k, at))))
     high = replace(first, conditions=(*first.conditions, Call("ge", (k, at))))
     return replace(program, body=(low, high)), arrays_of(case), lambda b: b

@@ -36,7 +36,7 @@ from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
 from polyker.schedule.legality.prove import is_legal
 from polyker.schedule.nests.text_order import default_schedule
-from polyker.schedule.steps.basic import Step
+from polyker.schedule.steps.basic import TreeStep
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
 from tests.fuzz.oracles import judge, parsed
@@ -75,7 +75,7 @@ def check(case: Case, got: tuple[Any, ...], rng: random.Random) -> tuple[str, li
     acc = DTYPES[case.acc] if case.acc else None
     types = {i.name: o.type for i, o in zip(case.inputs, operands, strict=True)}
     typed = bind(parsed(case.text), types, dict(case.sizes), acc=acc)
-    steps: list[Step] = []
+    steps: list[TreeStep] = []
     compiled = Compiled(typed, lambda layouts, likely: stepped(typed, layouts, host(), rng, steps))
     try:
         results, _ = compiled.run(operands, {}, [None] * len(typed.outputs))
@@ -88,7 +88,7 @@ def check(case: Case, got: tuple[Any, ...], rng: random.Random) -> tuple[str, li
 
 
 def stepped(
-    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, rng: random.Random, done: list[Step]
+    typed: TypedProgram, layouts: tuple[Layout, ...], target: Target, rng: random.Random, done: list[TreeStep]
 ) -> Artifact:
     """Return the compiled kernel of a typed program with random legal steps on a schedule of it; `done` collects them."""
     with isl_job("steps", QUOTA):

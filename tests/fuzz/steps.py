@@ -30,14 +30,14 @@ import numpy as np
 import polyker as pk
 from polyker.edit.moves import outcomes
 from polyker.edit.state import State
-from polyker.edit.step import Step, step_of
+from polyker.edit.step import EditStep, step_of
 from polyker.errors import CompileError, CompileTimeout, LegalityError, PolykerError, ScheduleError, ShapeError
 from polyker.errors.shapes import ISL_QUOTA
 from polyker.ir.typed import Role
 from polyker.poly.scop import parameters
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
-from polyker.schedule.tree.nodes import Kind
+from polyker.schedule.tree.nodes import MemberKind
 from tests.artifacts import state_of, stepped
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
@@ -73,7 +73,7 @@ def run(seed: int, number: int, target: str | None = None) -> Found | None:
     if case.invalid or "big" in case.features or any(i.name in ("auto", "target", "acc") for i in case.inputs):
         return None
     found = Found(number)
-    trail: list[Step] = []
+    trail: list[EditStep] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -87,7 +87,7 @@ def run(seed: int, number: int, target: str | None = None) -> Found | None:
     return found
 
 
-def _run(case: Case, rng: random.Random, found: Found, trail: list[Step], target: str | None) -> None:
+def _run(case: Case, rng: random.Random, found: Found, trail: list[EditStep], target: str | None) -> None:
     arrays, sizes = arrays_of(case), dict(case.sizes)
     op = pk.op(case.text, **(sizes if case.early else {}))
     given = {**arrays, **({} if case.early else sizes)}
@@ -168,7 +168,7 @@ def _run(case: Case, rng: random.Random, found: Found, trail: list[Step], target
         found.problem = f"{verdict.problem}\n{s}"
 
 
-def _outcomes(state: State, step: Step) -> Iterator[State]:
+def _outcomes(state: State, step: EditStep) -> Iterator[State]:
     """Yield what a step may lead to, up to the first that has no place."""
     try:
         yield from outcomes(state, step)
@@ -230,7 +230,7 @@ class _Truths:
         return truth if len(truth.clashes) <= PAIRS else None
 
 
-def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
+def random_step(rng: random.Random, s: pk.Schedule) -> EditStep | None:
     """Return a step that may well have a place in the schedule."""
     state = state_of(s)
     names = [n for n in s.statements if s[n].loops]
@@ -248,7 +248,7 @@ def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
         return None
     statement = rng.choice(names)
     loops = s[statement].loops
-    serial = [x.name for x in state.loops(state.internal(statement) or "") if x.member.kind is Kind.SERIAL]
+    serial = [x.name for x in state.loops(state.internal(statement) or "") if x.member.kind is MemberKind.SERIAL]
     loop = rng.choice(serial or loops)
     who = statement if rng.random() < 0.9 else None
     match name:
@@ -276,7 +276,7 @@ def random_step(rng: random.Random, s: pk.Schedule) -> Step | None:
             return _random_promotion(rng, s, statement, loops)
 
 
-def random_mapping(rng: random.Random, s: pk.Schedule) -> Step | None:
+def random_mapping(rng: random.Random, s: pk.Schedule) -> EditStep | None:
     """Return a step that maps a loop to the blocks or threads of a GPU, or copies a tensor to shared memory."""
     names = [n for n in s.statements if s[n].loops]
     if not names:
@@ -296,7 +296,7 @@ def random_mapping(rng: random.Random, s: pk.Schedule) -> Step | None:
     return step_of("map", statement, {"loop": rng.choice(points if thread and points else loops), "role": role})
 
 
-def _random_promotion(rng: random.Random, s: pk.Schedule, statement: str, loops: tuple[str, ...]) -> Step | None:
+def _random_promotion(rng: random.Random, s: pk.Schedule, statement: str, loops: tuple[str, ...]) -> EditStep | None:
     program = state_of(s).program
     found = next(x for x in program.statements() if x.name == state_of(s).internal(statement))
     used = [program.tensor(t) for t in dict.fromkeys((found.target, *(r.tensor for r in found.reads())))]

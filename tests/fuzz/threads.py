@@ -30,7 +30,7 @@ def whatever_it_wins() -> Iterator[None]:
     from polyker.schedule.threads import parallel
 
     with (
-        patch.object(lowering, "LEAST", 1),
+        patch.object(lowering, "MIN_PARALLEL_OPERATIONS", 1),
         patch.object(parallel, "REGION", 1e-6),
         patch.object(regions.settle, "__defaults__", (1,)),
     ):

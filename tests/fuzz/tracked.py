@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from polyker.ir import dtypes as dt
-from polyker.ir.expr import BITWISE, Call, Cast, Index, Literal, Read, Reduce, Size, reads_values, walk
+from polyker.ir.expr import BITWISE, Call, Cast, IndexExpr, Literal, Read, Reduce, SizeExpr, reads_values, walk
 from polyker.ir.functions.special import complementary, error_function
 from polyker.ir.program import Loop
 from polyker.reference.functions import binary, unary
@@ -86,9 +86,9 @@ class Evaluator:
         match e:
             case Literal(value=value):
                 return value
-            case Index(name=name):
+            case IndexExpr(name=name):
                 return env[name]
-            case Size(name=name):
+            case SizeExpr(name=name):
                 return self.sizes[name]
             case Cast(arg=arg):
                 return self.integer(arg, env)
@@ -151,7 +151,7 @@ class Evaluator:
             case Literal(value=value):
                 tag = tag_of_literal(value)
                 return V(tag, np.full(n, value, numeric(tag)), np.zeros(n))
-            case Index() | Size():
+            case IndexExpr() | SizeExpr():
                 return V(WEAK_INT, np.broadcast_to(self.integer(e, env), (n,)).astype(np.int64), np.zeros(n))
             case Read():
                 if n == 0:  # nothing is read, and an element that no instance depends on need not exist
@@ -469,7 +469,7 @@ def _moved(mode, i, extent):
 
 
 def _names(e):
-    return [x.name for x in walk(e) if isinstance(x, Index)]
+    return [x.name for x in walk(e) if isinstance(x, IndexExpr)]
 
 
 def _each(f):

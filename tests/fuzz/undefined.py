@@ -11,7 +11,7 @@ import islpy as isl
 from polyker.errors import CompileError
 from polyker.ir.typed import Role, TypedLoop, TypedProgram
 from polyker.poly.isl import isl_job, read_set
-from polyker.poly.scop import Access, Scop, build_scop
+from polyker.poly.scop import Scop, ScopAccess, build_scop
 
 QUOTA = 2_000_000  # isl's operations; programs that take more are left alone
 
@@ -56,7 +56,7 @@ def _undefined(program: TypedProgram) -> str:
     return ""
 
 
-def _elements(scop: Scop, access: Access) -> isl.Set:
+def _elements(scop: Scop, access: ScopAccess) -> isl.Set:
     inside = access.relation.intersect_domain(scop.domains[access.statement])
     return inside.range().intersect_params(scop.context)
 

@@ -14,7 +14,7 @@ from polyker.errors.base import failure
 from polyker.errors.codegen import NO_DEVICE
 from polyker.runtime.cuda import driver as cuda_driver
 from polyker.runtime.cuda import loaded
-from polyker.runtime.cuda.device import Flag, Function, Module
+from polyker.runtime.cuda.device import DeviceFunction, Flag, Module
 
 
 class Dim(ctypes.Structure):
@@ -67,7 +67,7 @@ class SimulatedDriver:
         library = ctypes.CDLL(str(output))
         # The run time's own names are hidden: this one is called through the text's.
         functions = {
-            n: Function((library, getattr(library, n), n), f"{n} of {about}", size) for n, size in shared.items()
+            n: DeviceFunction((library, getattr(library, n), n), f"{n} of {about}", size) for n, size in shared.items()
         }
         return Module(library, functions)
 

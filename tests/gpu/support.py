@@ -16,7 +16,7 @@ from polyker.codegen.ir.kernel import (
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     Launch,
     Load,
     LoopKind,
@@ -77,7 +77,7 @@ def removed(block, number, kind=Barrier):
 N = 8
 
 
-def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
+def reversing(*, barrier: bool = True, last: int = N - 1) -> KernelIR:
     """Return a kernel in which each thread stores an element in shared memory and reads another thread's."""
     x, y = (
         Buffer(n, f32, (Const(N),), (Const(1),), Space.ARGUMENT, writable=w) for n, w in (("X", False), ("Y", True))
@@ -96,7 +96,7 @@ def reversing(*, barrier: bool = True, last: int = N - 1) -> Kernel:
         inside.insert(1, Barrier())
     body = Allocate((s,), tuple(inside))
     launch = Launch("reverse", (Const(1), Const(1), Const(1)), (N, 1, 1), (body,))
-    return Kernel("kernel", (x, y), (), (launch,))
+    return KernelIR("kernel", (x, y), (), (launch,))
 
 
 def artifact_of(text, *types, target="cuda-sim"):

@@ -17,7 +17,7 @@ from polyker.errors import InternalError, LegalityError
 from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import chosen, with_barriers
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Band, Filter, Schedule, Scope, Sequence
+from polyker.schedule.tree.nodes import Band, Filter, ScheduleTree, Scope, Sequence
 from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler, removed, small
 
@@ -91,7 +91,7 @@ def test_without_any_of_its_barriers_a_schedule_is_refused(monkeypatch):
     kinds = set()
     for path in barriers_in(schedule.tree):
         with pytest.raises(LegalityError, match="no barrier between") as caught:
-            prove(scop, Schedule(without(schedule.tree, path)))
+            prove(scop, ScheduleTree(without(schedule.tree, path)))
         assert caught.value.code == "PK509"
         kinds.add(caught.value.values["kind"])
     assert len(kinds) == 2  # a tile that is read before it is filled, and one that is filled before it was read
@@ -227,5 +227,5 @@ def test_a_barrier_stands_between_blocks_and_threads():
     names = tuple(s.name for s in program.statements())
     wrapped = Sequence((Filter(names, schedule.tree, (), True),))
     with pytest.raises(LegalityError, match="where not all threads of a block come") as caught:
-        prove(build_scop(program), Schedule(wrapped))
+        prove(build_scop(program), ScheduleTree(wrapped))
     assert caught.value.code == "PK512"

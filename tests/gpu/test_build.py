@@ -181,7 +181,7 @@ def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
         for file in folder.iterdir():
             os.utime(file, (file.stat().st_mtime - 100, file.stat().st_mtime - 100 + n))
     kept(("a",), make)  # used last
-    monkeypatch.setattr(cuda_cache, "MOST", 2500)
+    monkeypatch.setattr(cuda_cache, "MAX_CACHE_BYTES", 2500)
     kept(("d",), make)
     left, calls = made(b"x" * 1000)
     kept(("a",), left)

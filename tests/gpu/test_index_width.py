@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.expressions import NARROW, Expressions, magnitude
+from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, magnitude
 from polyker.codegen.host import evaluate
 from polyker.codegen.ir.kernel import Const, Op, Var
 from tests.gpu.support import needs_compiler
@@ -38,16 +38,16 @@ def test_the_magnitude_bounds_all_that_is_computed(expr):
 
 
 def test_what_may_not_fit_or_is_not_known_has_no_magnitude():
-    for expr in (Var("n"), op("mul", X, NARROW // 3), op("sub", op("mul", X, NARROW // 5), op("mul", X, NARROW // 5)),
-                 Const(NARROW), op("floordiv", X, Y), op("where", X, X, Y)):  # fmt: skip
+    for expr in (Var("n"), op("mul", X, I32_LIMIT // 3), op("sub", op("mul", X, I32_LIMIT // 5), op("mul", X, I32_LIMIT // 5)),
+                 Const(I32_LIMIT), op("floordiv", X, Y), op("where", X, X, Y)):  # fmt: skip
         assert magnitude(expr, RANGES, {"x", "y"}) is None
     assert magnitude(X, RANGES, set()) is None
-    assert magnitude(Const(-NARROW + 1), RANGES, set()) == NARROW - 1
+    assert magnitude(Const(-I32_LIMIT + 1), RANGES, set()) == I32_LIMIT - 1
 
 
 def test_a_variable_has_32_bits_where_it_has_them_after_its_last_step():
-    e = Expressions(ranges={"a": (0, NARROW - 9), "b": (0, NARROW - 8), "c": (0, None), "d": (0, 5)})
-    assert [e.declare("a", step=8), e.declare("b", step=8), e.declare("c"), e.declare("d", most=NARROW)] == [
+    e = CudaExpressions(ranges={"a": (0, I32_LIMIT - 9), "b": (0, I32_LIMIT - 8), "c": (0, None), "d": (0, 5)})
+    assert [e.declare("a", step=8), e.declare("b", step=8), e.declare("c"), e.declare("d", most=I32_LIMIT)] == [
         "i32", "i64", "i64", "i64",
     ]  # fmt: skip
     assert e.narrow == {"a"}

@@ -12,7 +12,7 @@ from polyker.codegen.ir.kernel import (
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     Launch,
     LoopKind,
     Op,
@@ -107,7 +107,7 @@ def test_two_blocks_that_write_one_element_are_a_race():
     loop = For(
         "b", Const(0), Const(2), (Store("Y", (Const(0),), Const(1.0, f32)),), kind=LoopKind.BLOCK, trip=2, axis="x"
     )
-    kernel = Kernel("kernel", (y,), (), (Launch("both", (Const(2), Const(1), Const(1)), (1, 1, 1), (loop,)),))
+    kernel = KernelIR("kernel", (y,), (), (Launch("both", (Const(2), Const(1), Const(1)), (1, 1, 1), (loop,)),))
     verify(kernel)
     with pytest.raises(InternalError, match=r"race in both on Y\[0\]"):
         run(kernel, {"Y": np.zeros(2, "f4")}, {})
@@ -118,4 +118,4 @@ def test_a_store_by_more_threads_than_a_loop_deals_out_is_refused():
     store = Store("Y", (Const(0),), Const(1.0, f32))
     launch = Launch("all", (Const(1), Const(1), Const(1)), (32, 1, 1), (store,))
     with pytest.raises(InternalError, match="more than one thread"):
-        verify(Kernel("kernel", (y,), (), (launch,)))
+        verify(KernelIR("kernel", (y,), (), (launch,)))

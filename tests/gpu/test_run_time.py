@@ -10,7 +10,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError, InternalError, PolykerError
-from polyker.runtime.cuda.device import Work
+from polyker.runtime.cuda.device import QueuedWork
 from tests.gpu.device import OnDevice
 from tests.gpu.test_shared_memory import held
 
@@ -335,7 +335,7 @@ def test_many_loads_leave_nothing_behind(card):
     pinned = 0
     for n in range(10_000):
         module, flag = device.load(image, {"kernel0": 0}, "a test"), device.flag()
-        device.drop(module, flag, Work())
+        device.drop(module, flag, QueuedWork())
         pinned = pinned or card.stub.live("pinned")
     device.release()
     assert card.stub.live("modules") == 0 and card.stub.live("pinned") == pinned

@@ -12,7 +12,7 @@ from polyker.codegen.cuda import build as cuda_build
 from polyker.errors import CompileError, GatherError, InternalError, PolykerError
 from polyker.runtime.cuda import bound
 from polyker.runtime.cuda import loaded as loaded_module
-from polyker.runtime.cuda.device import Work
+from polyker.runtime.cuda.device import QueuedWork
 from tests.gpu.device import OnDevice
 from tests.gpu.stub.calls import IMAGE
 from tests.gpu.test_run_time import DOUBLE, GATHER, primary, ready
@@ -180,14 +180,14 @@ def test_arrays_without_elements_lie_on_no_device_in_particular(card):
 def test_what_is_dropped_while_others_are_unloaded_stays_until_the_next_time(card, primary, monkeypatch):
     device = card.driver.device(0)
     first, second = (device.load(IMAGE, {"none": 0}, "a test") for _ in range(2))
-    status, dropped, work = type(device).status, [], Work()
+    status, dropped, work = type(device).status, [], QueuedWork()
     work.queued(0)
 
     def waited(self, function, *arguments):
         found = status(self, function, *arguments)
         if function is self._cu.cuStreamSynchronize and not dropped:
             dropped.append(second)
-            device.drop(second, None, Work())  # by another thread, which has just launched its kernel
+            device.drop(second, None, QueuedWork())  # by another thread, which has just launched its kernel
         return found
 
     monkeypatch.setattr(type(device), "status", waited)

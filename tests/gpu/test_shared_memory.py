@@ -10,7 +10,7 @@ import polyker as pk
 from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.ir.kernel import Launch
 from polyker.codegen.ir.walk import statements
-from polyker.codegen.passes.gpu.launch import STATIC, shared_memory
+from polyker.codegen.passes.gpu.launch import STATIC_SHARED_BYTES, shared_memory
 from polyker.errors import CompileError, ScheduleError
 from polyker.machine.known import GPUS
 from tests.artifacts import compiled_to
@@ -29,14 +29,14 @@ def held(elements, target="cuda-sim", dtype=pk.f32):
 
 
 @needs_compiler
-@pytest.mark.parametrize("elements", [STATIC // 4, STATIC // 4 + 1, 58112])
+@pytest.mark.parametrize("elements", [STATIC_SHARED_BYTES // 4, STATIC_SHARED_BYTES // 4 + 1, 58112])
 def test_a_row_larger_than_what_there_is_without_asking_is_asked_for(elements):
     op, s, types = held(elements)
     kernel = op.compile(**types, schedule=s)
     text = kernel.source("cuda").split("// t0:")[1]
     asked = -(-elements // 4) * 16
-    assert (f"PK_LAUNCH_SHARED(kernel0, {asked}, " in text) is (asked > STATIC)
-    assert (f", {elements}, 0);" in text) is (asked > STATIC)
+    assert (f"PK_LAUNCH_SHARED(kernel0, {asked}, " in text) is (asked > STATIC_SHARED_BYTES)
+    assert (f", {elements}, 0);" in text) is (asked > STATIC_SHARED_BYTES)
     x = np.random.default_rng(0).normal(size=(2, elements)).astype("f4")
     np.testing.assert_array_equal(kernel(x), x + x[:, ::-1])
 
@@ -116,5 +116,7 @@ def test_the_automatic_schedule_keeps_rows_on_chip_that_have_to_be_asked_for():
     text = "f(X) -> P:\n    E[i,j,k] = exp(X[i,j,k])\n    P[i,j,k] = E[i,j,k] / sum[a,b](E[i,a,b] where a <= b)"
     kernel = pk.op(text).compile(pk.f32[300, 2, 6900], target="cuda:sm_90a")
     (launch,) = (s for s in statements(compiled_to(kernel).kernel.body) if isinstance(s, Launch))
-    assert STATIC < 4 * 2 * 6900 < shared_memory(launch).size <= GPUS["cuda:sm_90a"].gpu.shared // 4  # of 512 threads
+    assert (
+        STATIC_SHARED_BYTES < 4 * 2 * 6900 < shared_memory(launch).size <= GPUS["cuda:sm_90a"].gpu.shared // 4
+    )  # of 512 threads
     assert re.search(r"one launch, .*E.* on the chip", kernel.source("schedule"))

@@ -15,7 +15,7 @@ from polyker.codegen.ir.kernel import (
     Const,
     For,
     If,
-    Kernel,
+    KernelIR,
     Launch,
     Load,
     LoopKind,
@@ -53,7 +53,7 @@ def exchanging(dtype, mask, count=64, *, inside=None):
     if inside is not None:
         body = [If(inside, tuple(body))]
     launch = Launch("exchange", (Const(1), Const(1), Const(1)), (count, 1, 1), (threads(count, *body),))
-    return Kernel("kernel", (memory("X", dtype, count, writable=False), memory("Y", dtype, count)), (), (launch,))
+    return KernelIR("kernel", (memory("X", dtype, count, writable=False), memory("Y", dtype, count)), (), (launch,))
 
 
 def combining(dtype, op, count, rows=1):
@@ -63,7 +63,7 @@ def combining(dtype, op, count, rows=1):
     body = Combine("Y", (b,), op, Load("X", (row,), dtype), "x")
     blocks = For("b", Const(0), Const(rows), (threads(count, body),), kind=LoopKind.BLOCK, trip=rows, axis="x")
     launch = Launch("combine", (Const(1), Const(1), Const(1)), (count, 1, 1), (blocks,))
-    kernel = Kernel(
+    kernel = KernelIR(
         "kernel", (memory("X", dtype, rows * count, writable=False), memory("Y", dtype, rows)), (), (launch,)
     )
     return write_out(simplify(unroll(kernel)))

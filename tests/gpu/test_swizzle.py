@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.codegen.cuda.build import cubin, ptx
-from polyker.codegen.cuda.expressions import Expressions
+from polyker.codegen.cuda.expressions import CudaExpressions
 from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Buffer, Const, Copy, Op, Space, Var
@@ -25,9 +25,16 @@ from polyker.pipeline.compile import compile_typed
 from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Schedule, Scope
+from polyker.schedule.tree.nodes import ScheduleTree, Scope
 from polyker.schedule.tree.places import with_children
-from polyker.schedule.tree.swizzle import CHUNK, LINE, Swizzle, largest_swizzle, swizzle_of, why_not_swizzled
+from polyker.schedule.tree.swizzle import (
+    BANK_ROW_BYTES,
+    CHUNK_BYTES,
+    Swizzle,
+    largest_swizzle,
+    swizzle_of,
+    why_not_swizzled,
+)
 from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, reversing
 from tests.gpu.test_sanitizers import SANITIZERS
@@ -51,13 +58,13 @@ COUNTS = st.sampled_from([2, 4, 8, 16])
 @given(row=ROWS, itemsize=ITEMS, count=COUNTS, rows=st.integers(1, 40))
 def test_each_element_has_a_place_of_its_own_in_its_row_beside_its_neighbours_of_16_bytes(row, itemsize, count, rows):
     if why_not_swizzled(row, itemsize, count):
-        assert row * itemsize < CHUNK * count
+        assert row * itemsize < CHUNK_BYTES * count
         return
     way = swizzle_of(row, itemsize, count)
     places = [way.place(n) for n in range(row * rows)]
     assert sorted(places) == list(range(row * rows))
     assert all(place // row == n // row for n, place in enumerate(places))
-    chunk = CHUNK // itemsize
+    chunk = CHUNK_BYTES // itemsize
     assert all(place - places[n - n % chunk] == n % chunk for n, place in enumerate(places))
     assert all(places[n - n % chunk] % chunk == 0 for n in range(len(places)))
 
@@ -67,7 +74,7 @@ def ways(places, size):
 
     As many threads as read 128 bytes are served at a time: a half of a warp for 8 bytes each, a quarter for 16.
     """
-    together = LINE // max(size, 4)
+    together = BANK_ROW_BYTES // max(size, 4)
     busiest = 1
     for first in range(0, 32, together):
         words = {(at + n) // 4 for at in places[first : first + together] for n in range(0, max(size, 4), 4)}
@@ -83,15 +90,15 @@ def test_a_warp_that_reads_a_column_meets_all_banks(row, itemsize, size):
         return
     elements = row // itemsize
     way = swizzle_of(elements, itemsize, largest_swizzle(elements, itemsize))
-    assert way.count == min(8, row // CHUNK)
+    assert way.count == min(8, row // CHUNK_BYTES)
     for column in range(0, elements, size // itemsize):
         offsets = [n * elements + column for n in range(32)]
         plain, found = (
             ways([itemsize * at for at in places], size) for places in (offsets, [way.place(n) for n in offsets])
         )
         # A chunk begins at each fourth bank: elements of 4 bytes in 32 rows meet 8 of them, as good as chunks allow.
-        assert found == LINE // max(size, 4) // 8
-        assert plain == LINE // max(size, 4) // max(1, LINE // row)
+        assert found == BANK_ROW_BYTES // max(size, 4) // 8
+        assert plain == BANK_ROW_BYTES // max(size, 4) // max(1, BANK_ROW_BYTES // row)
 
 
 # Text
@@ -115,7 +122,7 @@ def test_the_text_says_the_place_however_it_is_folded(row, count, itemsize, rows
     buffer = Buffer("t", dtype, (Const(9), Const(row)), (Const(row), Const(1)), Space.SHARED, swizzle=count)
     ranges = dict.fromkeys("xyz", (0, most))
     indices = index(rows, shifts[0]), index(columns, shifts[1])
-    text = Expressions({"t": buffer}, ranges, set("xyz")).place("t", indices)
+    text = CudaExpressions({"t": buffer}, ranges, set("xyz")).place("t", indices)
     code = compile(text[2:-1].replace("/", "//"), "text", "eval")
     for at in range((most + 1) ** 3):
         values = {name: at // (most + 1) ** n % (most + 1) for n, name in enumerate("xyz")}
@@ -128,7 +135,7 @@ def test_the_text_says_the_place_however_it_is_folded(row, count, itemsize, rows
 
 def place(*indices, row=64, swizzle=8, **ranges):
     buffer = Buffer("t", f32, (Const(64), Const(row)), (Const(row), Const(1)), Space.SHARED, swizzle=swizzle)
-    return Expressions({"t": buffer}, {n: (0, most) for n, most in ranges.items()}, set(ranges)).place("t", indices)
+    return CudaExpressions({"t": buffer}, {n: (0, most) for n, most in ranges.items()}, set(ranges)).place("t", indices)
 
 
 def test_the_text_is_what_a_person_writes_and_constants_fold():
@@ -220,7 +227,7 @@ def ahead(arrays, name, count=8):
             node = replace(node, promotions=tuple(held))
         return with_children(node, swizzled)
 
-    schedule = with_barriers(build_scop(program), Schedule(swizzled(schedule.tree)))
+    schedule = with_barriers(build_scop(program), ScheduleTree(swizzled(schedule.tree)))
     assert str(schedule).count(f"swizzled by {count}") == 2
     found = target(name)
     return compile_typed(artifact.typed, artifact.layouts, found, Options(), (program, schedule))
@@ -279,7 +286,7 @@ def given_buffers(change):
             node = replace(node, promotions=tuple(replace(p, **change) for p in node.promotions))
         return with_children(node, visit)
 
-    return build_scop(program), Schedule(visit(schedule.tree))
+    return build_scop(program), ScheduleTree(visit(schedule.tree))
 
 
 @needs_compiler

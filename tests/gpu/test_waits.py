@@ -13,11 +13,11 @@ from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Commit, Copy, Wait
 from polyker.codegen.ir.walk import statements
 from polyker.errors import InternalError, LegalityError
-from polyker.ir.expr import Index
+from polyker.ir.expr import IndexExpr
 from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
 from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, needs_sanitizer, removed, small
 
@@ -104,7 +104,7 @@ def test_what_does_not_wait_for_its_copies_is_refused(change, stages):
     tree = changed(schedule.tree, CHANGES[change])
     assert tree != schedule.tree
     with pytest.raises(LegalityError, match="which arrives later, and no wait lets it arrive before") as caught:
-        prove(scop, Schedule(tree))
+        prove(scop, ScheduleTree(tree))
     assert caught.value.code == "PK514"
 
 
@@ -113,7 +113,7 @@ def test_a_stronger_wait_is_no_error(stages):
     strong = changed(schedule.tree, lambda n, f: replace(f, wait=None if f.wait is None else 0))
     late = changed(schedule.tree, lambda n, f: replace(f, commit=n == 2))  # groups are closed behind the sums
     for tree in (strong, late):
-        prove(build_scop(program), Schedule(tree))
+        prove(build_scop(program), ScheduleTree(tree))
 
 
 def shifted(*, used=8):
@@ -122,11 +122,11 @@ def shifted(*, used=8):
     s = pk.op(text).schedule(pk.f32[4, 8], target="cuda-sim", auto=False)
     program, _ = compiled_to(pk.op(text).compile(pk.f32[4, 8], schedule=s)).scheduled
     (one, other), (b, i), (c, j) = program.statements(), *(s.subscripts for s in program.statements())
-    block = Member(((one.name, b), (other.name, c)), "b", Kind.BLOCK, 0, "x")
-    inner = (Band((Member(((s.name, t),), "i", Kind.THREAD, 8, "x"),), Leaf()) for s, t in ((one, i), (other, j)))
+    block = Member(((one.name, b), (other.name, c)), "b", MemberKind.BLOCK, 0, "x")
+    inner = (Band((Member(((s.name, t),), "i", MemberKind.THREAD, 8, "x"),), Leaf()) for s, t in ((one, i), (other, j)))
     parts = Sequence(tuple(Filter((s.name,), t) for s, t in zip((one, other), inner, strict=True)))
     held = Promotion(one.target, (1, 8), shared=True, later=True)
-    return build_scop(program), Schedule(Band((block,), Scope((held,), parts)))
+    return build_scop(program), ScheduleTree(Band((block,), Scope((held,), parts)))
 
 
 def test_copies_that_nobody_uses_are_refused():
@@ -140,7 +140,7 @@ def test_copies_that_nobody_uses_are_refused():
     assert caught.value.code == "PK515"
     lone = replace(bare.tree.child.promotions[0], shared=False)
     with pytest.raises(LegalityError, match="in shared memory alone"):
-        prove(scop, Schedule(replace(bare.tree, child=replace(bare.tree.child, promotions=(lone,)))))
+        prove(scop, ScheduleTree(replace(bare.tree, child=replace(bare.tree.child, promotions=(lone,)))))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -194,15 +194,16 @@ def overwritten():
     s = pk.op(text).schedule(pk.f32[4, 8], target="cuda-sim", auto=False)
     program, _ = compiled_to(pk.op(text).compile(pk.f32[4, 8], schedule=s)).scheduled
     parts = tuple(program.statements())
-    own = [[Index(i) for i in s.iterators] for s in parts]
+    own = [[IndexExpr(i) for i in s.iterators] for s in parts]
     (copied,) = (r.tensor for r in parts[-1].reads())
-    block = Member(tuple((s.name, b) for s, (b, _) in zip(parts, own, strict=True)), "b", Kind.BLOCK, 0, "x")
+    block = Member(tuple((s.name, b) for s, (b, _) in zip(parts, own, strict=True)), "b", MemberKind.BLOCK, 0, "x")
     threads = [
-        Band((Member(((s.name, i),), "i", Kind.THREAD, 8, "x"),), Leaf()) for s, (_, i) in zip(parts, own, strict=True)
+        Band((Member(((s.name, i),), "i", MemberKind.THREAD, 8, "x"),), Leaf())
+        for s, (_, i) in zip(parts, own, strict=True)
     ]
     steps = Sequence(tuple(Filter((s.name,), t) for s, t in zip(parts, threads, strict=True)))
     held = Promotion(copied, (1, 8), shared=True, later=True)
-    return build_scop(program), Schedule(Band((block,), Scope((held,), steps)))
+    return build_scop(program), ScheduleTree(Band((block,), Scope((held,), steps)))
 
 
 def test_what_is_copied_is_not_overwritten_before_it_has_been_read():
@@ -214,5 +215,5 @@ def test_what_is_copied_is_not_overwritten_before_it_has_been_read():
     late = (replace(f, barrier=n == 3, wait=0 if n == 3 else None) for n, f in enumerate(held.child.children))
     tree = replace(schedule.tree, child=replace(held, child=Sequence(tuple(late))))
     with pytest.raises(LegalityError, match=r"copies A\[0, 0\].*, and no wait ends the copy before") as caught:
-        prove(scop, Schedule(tree))
+        prove(scop, ScheduleTree(tree))
     assert caught.value.code == "PK519"

@@ -16,7 +16,7 @@ from polyker.errors import InternalError, LegalityError
 from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Band, Schedule, Sequence
+from polyker.schedule.tree.nodes import Band, ScheduleTree, Sequence
 from tests.artifacts import compiled_to
 from tests.gpu.support import needs_compiler, needs_sanitizer, removed, reversing
 
@@ -65,10 +65,10 @@ def test_a_barrier_of_a_warp_is_not_enough_for_several_and_none_for_none(width, 
     program, schedule = compiled_to(compiled(width, height)).scheduled
     scop = build_scop(program)
     assert with_barriers(scop, schedule) == schedule
-    prove(scop, Schedule(changed(schedule.tree, warps=False)))
+    prove(scop, ScheduleTree(changed(schedule.tree, warps=False)))
     for fields in ({"barrier": False, "warps": False}, *([] if warps else [{"warps": True}])):
         with pytest.raises(LegalityError, match="no barrier between") as caught:
-            prove(scop, Schedule(changed(schedule.tree, **fields)))
+            prove(scop, ScheduleTree(changed(schedule.tree, **fields)))
         assert caught.value.code == "PK509"
 
 

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.kernel import For, Kernel, Store, Var
+from polyker.codegen.ir.kernel import For, KernelIR, Store, Var
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import f32
-from polyker.ir.expr import Index
+from polyker.ir.expr import IndexExpr
 from polyker.ir.quasi_affine import add, lit
 from polyker.ir.typed import TypedProgram, replaced
 from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run
-from polyker.pipeline.passes import At, Level, Pass
+from polyker.pipeline.passes import At, Pass, PassLevel
 from tests.artifacts import compiled_to
 from tests.schedule.support import case
 
@@ -59,7 +59,7 @@ def of_another_type(program: TypedProgram) -> TypedProgram:
 
 def unknown_index(program: TypedProgram) -> TypedProgram:
     def change(s):
-        return [replace(s, subscripts=(Index("i99", pk.i64), *s.subscripts[1:]))]
+        return [replace(s, subscripts=(IndexExpr("i99", pk.i64), *s.subscripts[1:]))]
 
     return replace(program, body=replaced(program.body, change))
 
@@ -87,7 +87,7 @@ def without_instances(program: TypedProgram) -> TypedProgram:
     ],
 )
 def test_a_pass_that_breaks_a_program_is_named(breaks, message):
-    broken = Pass("broken_pass", lambda p, _: breaks(p), Level.PROGRAM)
+    broken = Pass("broken_pass", lambda p, _: breaks(p), PassLevel.PROGRAM)
     run = Run(At(target("cpu")), everywhere=True)
     program = run.passes([programs.EXTRACT_REDUCTIONS, programs.START_REDUCTIONS], typed())
     with pytest.raises(InternalError, match=f"after the pass broken_pass: .*({message})"):
@@ -100,7 +100,7 @@ def limited(program: TypedProgram, condition: str) -> TypedProgram:
     def change(s):
         return [replace(s, domain=s.domain.replace(":", f": ({condition.format(s.iterators[0])}) and ", 1))]
 
-    limiting = Pass("limit", lambda p, _: replace(p, body=replaced(p.body, change)), Level.PROGRAM)
+    limiting = Pass("limit", lambda p, _: replace(p, body=replaced(p.body, change)), PassLevel.PROGRAM)
     return Run(At(target("cpu")), everywhere=True).one(limiting, program)
 
 
@@ -119,7 +119,7 @@ def test_a_domain_may_be_empty_for_some_sizes_or_where_one_of_the_text_is(text, 
 
 
 def test_a_pass_that_breaks_a_kernel_is_named():
-    def breaks(kernel: Kernel, _: At) -> Kernel:
+    def breaks(kernel: KernelIR, _: At) -> KernelIR:
         def change(block):
             return tuple(
                 replace(s, body=change(s.body))
@@ -136,7 +136,7 @@ def test_a_pass_that_breaks_a_kernel_is_named():
     kernel = compiled_to(made).loops
     run = Run(At(target("cpu")), everywhere=True)
     with pytest.raises(InternalError, match="after the pass broken_pass: "):
-        run.passes([kernels.UNSWITCH, Pass("broken_pass", breaks, Level.KERNEL)], kernel)
+        run.passes([kernels.UNSWITCH, Pass("broken_pass", breaks, PassLevel.KERNEL)], kernel)
 
 
 def test_a_pass_that_breaks_a_schedule_is_found_by_the_proof():

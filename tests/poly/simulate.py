@@ -7,7 +7,7 @@ import itertools
 import islpy as isl
 import numpy as np
 
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, Size
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr
 from polyker.ir.typed import Role, TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.checks import evaluate_checks, evaluate_shape
 
@@ -108,9 +108,9 @@ class Machine:
         match expr:
             case Literal(value=value):
                 return int(value)
-            case Index(name=name):
+            case IndexExpr(name=name):
                 return env[name]
-            case Size(name=name):
+            case SizeExpr(name=name):
                 return self.values[name]
             case Cast(arg=arg):
                 return self.value(arg, env)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyker.ir.dtypes import bool_, f32
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Size
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, SizeExpr
 from polyker.poly.affine import (
     Affine,
     NotAffine,
@@ -23,7 +23,9 @@ from polyker.poly.affine import (
 from polyker.poly.checks import condition_holds, evaluate, evaluate_shape
 
 LEAVES = st.one_of(
-    st.integers(-6, 6).map(Literal), st.sampled_from(["i0", "i1"]).map(Index), st.sampled_from(["n0", "n1"]).map(Size)
+    st.integers(-6, 6).map(Literal),
+    st.sampled_from(["i0", "i1"]).map(IndexExpr),
+    st.sampled_from(["n0", "n1"]).map(SizeExpr),
 )
 
 
@@ -47,7 +49,7 @@ def value_of(expr: Expr, values: dict[str, int]) -> int:
     match expr:
         case Literal(value=value):
             return value
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return values[name]
         case Call(op="add", args=args):
             return sum(value_of(a, values) for a in args)
@@ -108,25 +110,25 @@ def test_extrema_merge_equal_forms_and_constants():
 @pytest.mark.parametrize(
     ("expr", "why"),
     [
-        (Call("mul", (Index("i0"), Index("i1"))), "a product of two variables"),
-        (Call("floordiv", (Index("i0"), Literal(0))), "not a positive integer"),
-        (Call("mod", (Index("i0"), Size("n0"))), "not a positive integer"),
-        (Call("div", (Index("i0"), Literal(2))), "`/` gives a float"),
+        (Call("mul", (IndexExpr("i0"), IndexExpr("i1"))), "a product of two variables"),
+        (Call("floordiv", (IndexExpr("i0"), Literal(0))), "not a positive integer"),
+        (Call("mod", (IndexExpr("i0"), SizeExpr("n0"))), "not a positive integer"),
+        (Call("div", (IndexExpr("i0"), Literal(2))), "`/` gives a float"),
         (Literal(1.5), "only integers"),
         (Literal(True), "a bool"),
-        (Call("exp", (Index("i0"),)), "`exp`"),
-        (Call("pow", (Index("i0"), Literal(2))), "a power"),
+        (Call("exp", (IndexExpr("i0"),)), "`exp`"),
+        (Call("pow", (IndexExpr("i0"), Literal(2))), "a power"),
         (Read("A", (), dtype=f32), "the value of a tensor"),
     ],
 )
 def test_what_is_not_affine_is_named(expr, why):
     with pytest.raises(NotAffine, match=why) as caught:
-        affine_of(Call("add", (Index("i1"), expr)))
+        affine_of(Call("add", (IndexExpr("i1"), expr)))
     assert caught.value.expr == expr
 
 
 def test_constant_powers_are_constants():
-    assert affine_of(Call("mul", (Call("pow", (Literal(2), Literal(5))), Index("i0")))) == variable("i0") * 32
+    assert affine_of(Call("mul", (Call("pow", (Literal(2), Literal(5))), IndexExpr("i0")))) == variable("i0") * 32
 
 
 _COMPARE = {"lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__, "eq": int.__eq__, "ne": int.__ne__}

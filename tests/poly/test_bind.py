@@ -11,7 +11,7 @@ import pytest
 from polyker.einsum_frontend import parse
 from polyker.errors import PolykerError, ShapeError
 from polyker.ir.dtypes import bool_, f32, f64, i32, i64
-from polyker.ir.expr import Call, Cast, Index, Literal, Read, Reduce, Size, walk
+from polyker.ir.expr import Call, Cast, IndexExpr, Literal, Read, Reduce, SizeExpr, walk
 from polyker.ir.typed import Role, TypedLoop
 from polyker.ir.typed_printing import print_typed, relabel
 from polyker.poly.binding.bind import bind, infer
@@ -50,7 +50,7 @@ def test_the_matrix_product_is_what_the_typed_program_says():
     assert statement.iterators == ("i0", "i1", "i2")
     assert statement.reduced == ("i2",)
     assert (statement.op, statement.target, statement.acc, statement.outer) == ("add", "t2", f32, 0)
-    assert statement.subscripts == (Index("i0", i64), Index("i1", i64))
+    assert statement.subscripts == (IndexExpr("i0", i64), IndexExpr("i1", i64))
     wanted = isl.Set("[n0, n1, n2] -> { S0[i, j, k] : 0 <= i < n0 and 0 <= j < n2 and 0 <= k < n1 }")
     assert isl.Set(statement.domain).is_equal(wanted)
     assert isl.Set(typed.context).is_equal(isl.Set("[n0, n1, n2] -> { : n0 >= 0 and n1 >= 0 and n2 >= 0 }"))
@@ -109,7 +109,7 @@ def test_a_gathered_subscript_bounds_nothing_and_is_cast():
     assert domain_of(typed).is_equal(isl.Set("[B, D, L] -> { [b, d, l] : 0 <= b < B and 0 <= d < D and 0 <= l < L }"))
     gathered = next(typed.statements()).expr.subscripts[0]
     assert isinstance(gathered, Cast)
-    assert gathered.arg == Read("t1", (Index("i0", i64), Index("i2", i64)), dtype=i32)
+    assert gathered.arg == Read("t1", (IndexExpr("i0", i64), IndexExpr("i2", i64)), dtype=i32)
     assert [t.label for t in typed.tensors[:2]] == ["T", "idx"]
 
 
@@ -200,7 +200,7 @@ def test_sizes_that_a_check_makes_equal_are_written_as_one():
         " { S0[i0, i1] : 0 <= i0 and i0 < n0 and 0 <= i1 and i1 < 3 }",
         " { S1[i2, i3] : 0 <= i2 and i2 < n0 and 0 <= i3 and i3 < 3 }",
     ]
-    assert typed.tensor("t1").shape == (Size("n2", i64), Literal(3, i64))  # an argument's own sizes
+    assert typed.tensor("t1").shape == (SizeExpr("n2", i64), Literal(3, i64))  # an argument's own sizes
     evaluate_checks(typed, {"n0": 5, "n1": 3, "n2": 5, "n3": 3})
     for wrong in ({"n1": 4}, {"n2": 4}, {"n3": 4}):
         with pytest.raises(ShapeError, match="has"):
@@ -209,8 +209,8 @@ def test_sizes_that_a_check_makes_equal_are_written_as_one():
 
 def test_a_size_is_a_value_in_expressions():
     typed = bound("O[i] = X[i] / N for i in 0:N", {"N": "N"}, X=f32["N"])
-    assert any(isinstance(n, Size) for n in walk(next(typed.statements()).expr))
-    assert not any(isinstance(n, Size) for n in walk(next(bound("O[i] = X[i] / N for i in 0:N", {"N": 4}, X=f32[4])
+    assert any(isinstance(n, SizeExpr) for n in walk(next(typed.statements()).expr))
+    assert not any(isinstance(n, SizeExpr) for n in walk(next(bound("O[i] = X[i] / N for i in 0:N", {"N": 4}, X=f32[4])
                                                           .statements()).expr))  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def test_conditions_on_sizes_that_grow_beyond_use_are_given_up(monkeypatch):
     # Each dimension of G is the largest of four extents, and any of the statements may fill a part of it.
     text = "G[i,j,k] = R[i,j,k]; G[i,j,k] *= V[i,j,k]; G[i,j,k] max= D[i,j,k]; G[i,j,k] *= P[i,j,k]"
     shapes = {n: f32[f"{n}1", f"{n}2", f"{n}3"] for n in "RVDP"}
-    monkeypatch.setattr(bind_module, "QUOTA", 1_000_000)
+    monkeypatch.setattr(bind_module, "BIND_ISL_OPERATIONS", 1_000_000)
     with pytest.raises(CompileError) as caught:
         accepted(text, **shapes)
     assert caught.value.code == "PK391"

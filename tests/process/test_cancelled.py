@@ -11,7 +11,7 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.artifact import Artifact
-from polyker.ir.decision import Step
+from polyker.ir.decision import PassRun
 from polyker.machine.known import GPUS, KNOWN
 from polyker.machine.model import Target
 from polyker.options import Options
@@ -26,7 +26,7 @@ def cancelled_at(last: int, artifact: Artifact, target: Target) -> bool:
     """Compile again, cancelled at one of the steps; whether the compile took that many."""
     seen = 0
 
-    def watch(step: Step, unit: Any) -> None:
+    def watch(step: PassRun, unit: Any) -> None:
         nonlocal seen
         seen += 1
         job = current_job()

@@ -8,7 +8,7 @@ import pytest
 from polyker.einsum_frontend import parse
 from polyker.errors import CATALOGUE, PolykerError
 from polyker.errors import reference as codes
-from polyker.ir.expr import Index
+from polyker.ir.expr import IndexExpr
 from polyker.reference import interpret
 from tests.reference.test_examples import coded, run
 
@@ -50,7 +50,7 @@ def test_ranges_that_depend_on_each_other_are_refused():
     program = parse("O[i,j] = X[i] for i in 0:3, j in 0:3")
     (statement,) = program.body
     i, j = statement.ranges
-    cyclic = replace(statement, ranges=(replace(i, hi=Index("j")), replace(j, hi=Index("i"))))
+    cyclic = replace(statement, ranges=(replace(i, hi=IndexExpr("j")), replace(j, hi=IndexExpr("i"))))
     with pytest.raises(PolykerError, match=codes.CYCLIC):
         interpret(replace(program, body=(cyclic,)), {"X": coded(4)})
 

@@ -14,7 +14,7 @@ from polyker.ir.expr import Call, reads_in, walk
 from polyker.ir.quasi_affine import lit
 from polyker.poly.binding.bind import bind
 from polyker.poly.isl import narrowed, read_set
-from polyker.rewrite.indexing.affine_parts import STATEMENTS, affine_parts, pieces_of
+from polyker.rewrite.indexing.affine_parts import MAX_STATEMENT_PARTS, affine_parts, pieces_of
 
 MODES = {"wrap": "wrap", "edge": "edge", "reflect": "reflect"}
 
@@ -57,7 +57,7 @@ def test_symbolic_sizes_are_parted_too(mode):
     program = bind(parse(text), {"X": f64["N", "M"]}, {})
     more = replace(program, context=narrowed(program.context, [f"{n} > 16" for n, _ in program.sizes]))
     found = list(affine_parts(more).statements())
-    assert 2 < len(found) <= STATEMENTS
+    assert 2 < len(found) <= MAX_STATEMENT_PARTS
     assert any(not bends(s) for s in found)
 
 
@@ -94,7 +94,7 @@ def test_a_shift_is_two_copies():
 def test_the_inside_of_a_stencil_has_no_padding(mode):
     text = f"O[i,j] = X[i-1,j;pad={mode}] + X[i+1,j;pad={mode}] + X[i,j-1;pad={mode}] + X[i,j+1;pad={mode}]"
     found = split(text, X=(100, 100))
-    assert 2 < len(found) <= STATEMENTS
+    assert 2 < len(found) <= MAX_STATEMENT_PARTS
     assert any(not bends(s) for s in found)
 
 

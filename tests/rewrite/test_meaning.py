@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from polyker.cost.plan import can_pack
-from polyker.ir.expr import Index, Read, Reduce, walk
+from polyker.ir.expr import IndexExpr, Read, Reduce, walk
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.poly.scop import build_scop
-from polyker.rewrite.core.accumulate import AccumulatorLayout, Block, Lanes, accumulate, starts_fresh
+from polyker.rewrite.core.accumulate import AccumulatorBlock, AccumulatorLayout, PartialSums, accumulate, starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_operand import pack_read, pack_result
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
@@ -149,8 +149,8 @@ def test_accumulators_keep_the_meaning(name: str, lanes: int | None, size: int |
         fresh,
         statement,
         start=start,
-        lanes=Lanes(last, lanes) if lanes else None,
-        layout=AccumulatorLayout((Block(last, size),) if size else (), kept[0] if kept else None),
+        lanes=PartialSums(last, lanes) if lanes else None,
+        layout=AccumulatorLayout((AccumulatorBlock(last, size),) if size else (), kept[0] if kept else None),
     )
     body = [s for s in found.flat.body if s is not start]
     at = body.index(statement)
@@ -188,7 +188,7 @@ def test_packed_operands_keep_the_meaning(name: str) -> None:
         at = body.index(statement)
         program = fresh.finish((*body[:at], packed.copy, packed.statement, *body[at + 1 :]))
         copied = [e for e in walk(packed.statement.expr) if isinstance(e, Read) and e.tensor == packed.copy.target]
-        assert vector in {e.name for e in walk(copied[0].subscripts[-1]) if isinstance(e, Index)}
+        assert vector in {e.name for e in walk(copied[0].subscripts[-1]) if isinstance(e, IndexExpr)}
         assert_means_the_same(found, program)
         tried += 1
     assert tried >= 2

@@ -8,10 +8,15 @@ from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
 from polyker.poly.binding.bind import bind
 from polyker.poly.isl import read_set
-from polyker.rewrite.indexing.halve_symmetric import ALL, ROWS, TERMS, halve_symmetric
+from polyker.rewrite.indexing.halve_symmetric import (
+    MIN_SYMMETRIC_ROWS,
+    MIN_TERMS_PER_RESULT,
+    MIN_TOTAL_TERMS,
+    halve_symmetric,
+)
 from polyker.rewrite.normalise.start_reductions import start_reductions
 
-N, K = ROWS, ALL // ROWS**2 + 1
+N, K = MIN_SYMMETRIC_ROWS, MIN_TOTAL_TERMS // MIN_SYMMETRIC_ROWS**2 + 1
 
 
 def halves(text, **shapes):
@@ -62,7 +67,7 @@ def test_what_is_not_symmetric_stays_whole(text):
 def test_small_results_stay_whole():
     assert halves("C[i,j] += A[i,k] * A[j,k]", A=(N - 1, K)) == 0
     assert halves("C[i,j] += A[i,k] * A[j,k]", A=(N, K - 1)) == 0
-    assert halves("C[i,j] += A[i,k] * A[j,k]", A=(1000, TERMS - 1)) == 0
+    assert halves("C[i,j] += A[i,k] * A[j,k]", A=(1000, MIN_TERMS_PER_RESULT - 1)) == 0
 
 
 @pytest.mark.parametrize("text", ["C[i,j] += A[i,k] * A[j,k]", "C[j,i] += A[i,k] * A[j,k]"])

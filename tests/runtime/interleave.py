@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import polyker as pk
-from polyker.codegen.llvm.jit.call_table import Api, Table
+from polyker.codegen.llvm.jit.call_table import ApiWord, TableWord
 from polyker.runtime.entry import tables
 from polyker.runtime.entry.native import Native, native
 from polyker.runtime.memory import address
@@ -29,14 +29,14 @@ from tests.artifacts import compiled_of
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 # What may give the lock away; SAVE_THREAD does: its stand-in lets the other thread run instead.
 TYPES = {
-    Api.EMPTY: (POINTER, INT, POINTER, POINTER, INT),
-    Api.COPY: (INT, POINTER, POINTER),
-    Api.MALLOC: (POINTER, LONG),
-    Api.RETURN: (POINTER, POINTER),
-    Api.VECTORCALL: (POINTER, POINTER, POINTER, LONG, POINTER),
-    Api.DECREF: (None, POINTER),
-    Api.SAVE_THREAD: (POINTER,),
-    Api.RESTORE_THREAD: (None, POINTER),
+    ApiWord.EMPTY: (POINTER, INT, POINTER, POINTER, INT),
+    ApiWord.COPY: (INT, POINTER, POINTER),
+    ApiWord.MALLOC: (POINTER, LONG),
+    ApiWord.RETURN: (POINTER, POINTER),
+    ApiWord.VECTORCALL: (POINTER, POINTER, POINTER, LONG, POINTER),
+    ApiWord.DECREF: (None, POINTER),
+    ApiWord.SAVE_THREAD: (POINTER,),
+    ApiWord.RESTORE_THREAD: (None, POINTER),
 }
 
 MOST = 40  # gates that two calls pass
@@ -79,12 +79,12 @@ class Gates:
         self._turns[next(self._schedule, 0)].release()
 
 
-def gated(api: np.ndarray[Any, Any], gates: Callable[[], Gates | None], points: set[Api]) -> list[Any]:
+def gated(api: np.ndarray[Any, Any], gates: Callable[[], Gates | None], points: set[ApiWord]) -> list[Any]:
     """Put stand-ins with gates in a table of addresses; return what has to be kept."""
     kept = []
     for point in points:
         kind = ctypes.PYFUNCTYPE(*TYPES[point])
-        own = None if point in (Api.SAVE_THREAD, Api.RESTORE_THREAD) else kind(int(api[point]))
+        own = None if point in (ApiWord.SAVE_THREAD, ApiWord.RESTORE_THREAD) else kind(int(api[point]))
 
         def stand_in(*args: Any, own: Any = own) -> Any:
             at = gates()
@@ -125,7 +125,7 @@ class Trial:
         made = native()
         assert isinstance(made, Native)
         self.api = made.api.copy()
-        words[Table.API] = address(self.api)
+        words[TableWord.API] = address(self.api)
         self.words, self.table = words, table
 
     def arguments(self, step: int, salt: int) -> list[Any]:

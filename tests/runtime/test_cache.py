@@ -13,7 +13,7 @@ import pytest
 
 import polyker as pk
 from polyker.api import compiling
-from polyker.runtime.cache import Cache
+from polyker.runtime.cache import KernelCache
 from tests.artifacts import compiled_of
 from tests.runtime.support import coded
 
@@ -24,7 +24,7 @@ class Value:
 
 
 def test_many_threads_make_a_value_once() -> None:
-    cache: Cache[Value] = Cache()
+    cache: KernelCache[Value] = KernelCache()
     made: list[int] = []
     barrier = threading.Barrier(16)
 
@@ -44,7 +44,7 @@ def test_many_threads_make_a_value_once() -> None:
 
 
 def test_a_failure_is_raised_and_not_kept() -> None:
-    cache: Cache[Value] = Cache()
+    cache: KernelCache[Value] = KernelCache()
     failures = iter([ValueError("first"), ValueError("second"), None])
 
     def make() -> Value:
@@ -61,7 +61,7 @@ def test_a_failure_is_raised_and_not_kept() -> None:
 
 
 def test_threads_that_wait_on_a_failing_key_each_get_an_answer() -> None:
-    cache: Cache[Value] = Cache()
+    cache: KernelCache[Value] = KernelCache()
     count = iter(range(1000))
 
     def make() -> Value:
@@ -83,7 +83,7 @@ def test_threads_that_wait_on_a_failing_key_each_get_an_answer() -> None:
 
 
 def test_the_bound_holds_and_what_was_used_of_late_stays() -> None:
-    cache: Cache[Value] = Cache()
+    cache: KernelCache[Value] = KernelCache()
     hot = cache.get("hot", lambda: Value("hot"), 8)
     for k in range(100):
         hot.used = True

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import polyker as pk
-from polyker.codegen.llvm.jit.call_table import ROWS, Table
+from polyker.codegen.llvm.jit.call_table import ROWS, TableWord
 from polyker.runtime.entry import tables
 from polyker.runtime.memory import address
 from tests.artifacts import compiled_of, table_of
@@ -40,8 +40,8 @@ def test_two_calls_interleaved_at_every_point_where_the_lock_can_go_are_right() 
 def consistent(table: tables.CallTable) -> None:
     """Check that the table points to rows that it keeps."""
     words = table.words
-    for k in range(int(words[Table.ROWS])):
-        assert int(words[Table.ROW + k]) in [address(row.words) for row in table.kept_rows[k]]
+    for k in range(int(words[TableWord.ROWS])):
+        assert int(words[TableWord.ROW + k]) in [address(row.words) for row in table.kept_rows[k]]
 
 
 def test_a_table_that_is_changed_half_way_points_to_rows_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

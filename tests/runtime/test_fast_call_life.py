@@ -14,7 +14,7 @@ import pytest
 
 import polyker as pk
 from polyker.api import compiling
-from polyker.codegen.llvm.jit.call_table import ROWS, Row
+from polyker.codegen.llvm.jit.call_table import ROWS, RowWord
 from tests.artifacts import compiled_of, table_of
 from tests.runtime.calls import MATMUL, NEEDS_ENTRY, both, f32, outcome
 from tests.runtime.support import Guarded
@@ -168,7 +168,7 @@ def test_nothing_outside_the_arrays_is_touched(at_end: bool) -> None:
 
 def test_long_kernels_let_other_threads_run_and_short_ones_do_not() -> None:
     def unlocks(kernel: Any) -> list[int]:
-        return [int(row.words[Row.UNLOCK]) for row in table_of(kernel).rows]
+        return [int(row.words[RowWord.UNLOCK]) for row in table_of(kernel).rows]
 
     short, _ = both(MATMUL, f32(4, 4), f32(4, 4))
     x = np.ones(600)

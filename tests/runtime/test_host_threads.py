@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.llvm.loops.parallel import Context
+from polyker.codegen.llvm.loops.parallel import RegionContext
 from polyker.errors import GatherError, HostError
 
 PART = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
@@ -133,7 +133,9 @@ def test_a_host_that_returns_early_is_waited_for_and_refused() -> None:
         return 0
 
     def called(function: int, context: int, begin: int, _end: int, _user: int) -> int:
-        ctypes.cast(context, ctypes.POINTER(ctypes.c_void_p))[Context.BODY] = ctypes.cast(slow_body, ctypes.c_void_p)
+        ctypes.cast(context, ctypes.POINTER(ctypes.c_void_p))[RegionContext.BODY] = ctypes.cast(
+            slow_body, ctypes.c_void_p
+        )
         made.append(threading.Thread(target=PART(function), args=(context, begin)))
         made[-1].start()
         assert inside.wait(60)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import For, Kernel, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import For, KernelIR, Load, LoopKind, Op, Store
 from polyker.errors import ArgumentError
 from polyker.ir.dtypes import f64
 from polyker.runtime.threads import pool, set_parallel_for
@@ -28,12 +28,12 @@ PARALLEL_FOR = ctypes.CFUNCTYPE(
 )
 
 
-def kernel(threads: int) -> Kernel:
+def kernel(threads: int) -> KernelIR:
     """R times in a row, y[i] += x[i] in a region."""
     total = Op("add", (Load("y", (V("i"),), f64), Load("x", (V("i"),), f64)), f64)
     loop = For("i", C(0), V("N"), (Store("y", (V("i"),), total),), kind=LoopKind.PARALLEL, lanes=threads)
     buffers = (vector_buffer("x", f64, writable=False), vector_buffer("y", f64))
-    return Kernel("kernel", buffers, ("N", "R"), (For("r", C(0), V("R"), (loop,)),))
+    return KernelIR("kernel", buffers, ("N", "R"), (For("r", C(0), V("R"), (loop,)),))
 
 
 def regions(threads: int, count: int, size: int = 100) -> None:

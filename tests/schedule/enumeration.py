@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, Size, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Read, SizeExpr, walk
 from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence, Tree
 
 Point = tuple[int, ...]
 Instance = tuple[str, Point]
@@ -44,7 +44,7 @@ def value(expr: Expr, at: dict[str, int]) -> int | None:
     match expr:
         case Literal(value=number):
             return int(number.real)
-        case Index(name=name) | Size(name=name):
+        case IndexExpr(name=name) | SizeExpr(name=name):
             return at[name]
         case Call(op=op, args=args):
             parts = [value(a, at) for a in args]
@@ -164,7 +164,7 @@ class Truth:
 
     # -- a schedule ------------------------------------------------------------------------------------------------------
 
-    def judge(self, schedule: Schedule) -> set[str]:
+    def judge(self, schedule: ScheduleTree) -> set[str]:
         """Return what is wrong with a schedule: nothing for a legal one."""
         wrong: set[str] = set()
         visits: dict[Instance, list[Visit]] = defaultdict(list)
@@ -185,14 +185,14 @@ class Truth:
                             assert time is not None
                             vectors = v.vectors
                             parallels = v.parallels
-                            if m.kind is Kind.PARALLEL:
+                            if m.kind is MemberKind.PARALLEL:
                                 parallels = (*parallels, (len(v.times), hash((path, n)), frozenset(v.runs)))
-                            elif m.kind not in (Kind.SERIAL, Kind.STREAM, Kind.SCAN):  # of any extent
+                            elif m.kind not in (MemberKind.SERIAL, MemberKind.STREAM, MemberKind.SCAN):  # of any extent
                                 key = (path, n, v.times)
                                 runs.setdefault(key, (m, [], []))
                                 runs[key][1].append(i)
                                 runs[key][2].append(time)
-                            if m.kind is Kind.VECTOR:
+                            if m.kind is MemberKind.VECTOR:
                                 vectors = (*vectors, (len(v.times), hash((path, n)), m))
                             after.append((i, Visit((*v.times, time), v.runs, vectors, parallels)))
                         here = after
@@ -337,13 +337,13 @@ def _is_crowded(tensor: str, elements: dict[Point, list[tuple[Visit, bool]]]) ->
     return any(not done(x, y) and not done(y, x) for x, y in itertools.combinations(elements.values(), 2))
 
 
-def _is_well_nested(tree: Tree, around: frozenset[Kind] = frozenset()) -> bool:
+def _is_well_nested(tree: Tree, around: frozenset[MemberKind] = frozenset()) -> bool:
     """Return whether no vector loop stands in a vector loop, and no parallel one in a vector or parallel loop."""
     match tree:
         case Band(members=members, child=child):
             for m in members:
-                if m.kind in (Kind.VECTOR, Kind.PARALLEL):
-                    if around & {Kind.VECTOR, m.kind}:
+                if m.kind in (MemberKind.VECTOR, MemberKind.PARALLEL):
+                    if around & {MemberKind.VECTOR, m.kind}:
                         return False
                     around |= {m.kind}
             return _is_well_nested(child, around)

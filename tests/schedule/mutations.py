@@ -24,7 +24,7 @@ from polyker.poly.isl import int_val
 from polyker.poly.scop import Scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.steps.basic import step
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Promotion, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence, Tree
 from tests.schedule.enumeration import Truth
 from tests.schedule.random_programs import random_case
 from tests.schedule.random_steps import legal_steps, random_step
@@ -151,9 +151,9 @@ def cut_anew(rng: random.Random, tree: Tree) -> Tree | None:
 
 
 def carry_out(rng: random.Random, tree: Tree) -> Tree | None:
-    kinds = [Kind.VECTOR, Kind.VECTOR, Kind.UNROLL, Kind.PARALLEL, Kind.SERIAL]
+    kinds = [MemberKind.VECTOR, MemberKind.VECTOR, MemberKind.UNROLL, MemberKind.PARALLEL, MemberKind.SERIAL]
     kind, extent = rng.choice(kinds), rng.choice([1, 2, 4, 4, 8, 8, 16])
-    return _member(rng, tree, lambda m, _: replace(m, kind=kind, extent=0 if kind is Kind.SERIAL else extent))
+    return _member(rng, tree, lambda m, _: replace(m, kind=kind, extent=0 if kind is MemberKind.SERIAL else extent))
 
 
 def resize(rng: random.Random, tree: Tree) -> Tree | None:
@@ -250,7 +250,7 @@ CHANGES: tuple[Change, ...] = (
 )  # fmt: skip
 
 
-def hopeful_buffer(rng: random.Random, case: Scop, schedule: Schedule) -> Schedule | None:
+def hopeful_buffer(rng: random.Random, case: Scop, schedule: ScheduleTree) -> ScheduleTree | None:
     """Promote some temporary under some loop, with some extents."""
     temporaries = [t for t in case.program.tensors if t.role.name == "TEMPORARY" and t.shape]
     bands = nodes(schedule.tree, Band)
@@ -262,7 +262,7 @@ def hopeful_buffer(rng: random.Random, case: Scop, schedule: Schedule) -> Schedu
     return replace(schedule, tree=put(schedule.tree, band, replace(band, child=scope)))
 
 
-def mutate(rng: random.Random, scop: Scop, schedule: Schedule) -> tuple[str, Schedule] | None:
+def mutate(rng: random.Random, scop: Scop, schedule: ScheduleTree) -> tuple[str, ScheduleTree] | None:
     """Return the name of a change, and what it made."""
     form = rng.random()
     if form < 0.3:
@@ -294,7 +294,7 @@ class Tally:
     by_change: Counter[str] = field(default_factory=Counter)
     by_reason: Counter[str] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
-    accepted: list[tuple[Case, Scop, Schedule]] = field(default_factory=list)
+    accepted: list[tuple[Case, Scop, ScheduleTree]] = field(default_factory=list)
 
     def table(self) -> str:
         rows = [
@@ -311,7 +311,7 @@ class Tally:
         return "\n".join(lines)
 
 
-def start_of(rng: random.Random, case: Case) -> tuple[Scop, Schedule]:
+def start_of(rng: random.Random, case: Case) -> tuple[Scop, ScheduleTree]:
     """Return a program with a legal schedule: that of the text, or the automatic one, and random legal steps on it."""
     scop, schedule = (case.scop, case.start) if rng.random() < 0.6 else case.automatic(target(SMALL))
     return scop, legal_steps(rng, scop, schedule, rng.choice([0, 1, 1, 2, 3]))
@@ -333,7 +333,14 @@ def campaign(cases: int, seed: int, keep: int = 0) -> Tally:
 
 
 def _judge(
-    tally: Tally, cases: int, case: Case, scop: Scop, truths: list[Truth], change: str, schedule: Schedule, keep: int
+    tally: Tally,
+    cases: int,
+    case: Case,
+    scop: Scop,
+    truths: list[Truth],
+    change: str,
+    schedule: ScheduleTree,
+    keep: int,
 ) -> None:
     wrong = set().union(*(truth.judge(schedule) for truth in truths))
     dependence = bool(wrong & DEPENDENCE)

@@ -6,11 +6,11 @@ import random
 
 from polyker.errors import ScheduleError
 from polyker.poly.scop import Scop
-from polyker.schedule.steps.basic import Step, apply
-from polyker.schedule.tree.nodes import Band, Kind, Schedule, Scope, Sequence, Tree, statements_of
+from polyker.schedule.steps.basic import TreeStep, apply
+from polyker.schedule.tree.nodes import Band, MemberKind, ScheduleTree, Scope, Sequence, Tree, statements_of
 
 
-def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | None:
+def random_step(rng: random.Random, scop: Scop, schedule: ScheduleTree) -> TreeStep | None:
     """Return a step that may well have a place in the schedule."""
     bands, sequences = list(_bands(schedule.tree)), list(_sequences(schedule.tree))
     names = [
@@ -32,7 +32,9 @@ def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | No
         pair = children[at : at + 2]
         if len(pair) < 2 or not pair[0].statements or not pair[1].statements:
             return None
-        return Step("fuse", (rng.choice(pair[0].statements), rng.choice(pair[1].statements), rng.choice([1, 1, 2, 3])))
+        return TreeStep(
+            "fuse", (rng.choice(pair[0].statements), rng.choice(pair[1].statements), rng.choice([1, 1, 2, 3]))
+        )
     if not bands:
         return None
     band = rng.choice(bands)
@@ -42,32 +44,32 @@ def random_step(rng: random.Random, scop: Scop, schedule: Schedule) -> Step | No
     match name:
         case "tile":
             chosen = rng.sample(labels, rng.randint(1, min(3, len(labels))))
-            return Step("tile", (statement, tuple((c, rng.choice([1, 2, 3, 4, 8])) for c in chosen)))
+            return TreeStep("tile", (statement, tuple((c, rng.choice([1, 2, 3, 4, 8])) for c in chosen)))
         case "interchange":
             chosen = rng.sample(labels, min(len(labels), rng.randint(2, 3)))
-            return Step("interchange", (statement, tuple(chosen))) if len(chosen) > 1 else None
+            return TreeStep("interchange", (statement, tuple(chosen))) if len(chosen) > 1 else None
         case "unroll" | "vectorise" | "parallel":
-            serial = [m.label for m in band.members if m.kind is Kind.SERIAL]
-            return Step(name, (statement, rng.choice(serial), rng.choice([2, 3, 4, 4, 8]))) if serial else None
+            serial = [m.label for m in band.members if m.kind is MemberKind.SERIAL]
+            return TreeStep(name, (statement, rng.choice(serial), rng.choice([2, 3, 4, 4, 8]))) if serial else None
         case "distribute":
-            return Step("distribute", (statement, labels[-1]))
+            return TreeStep("distribute", (statement, labels[-1]))
         case _:
             tensors = [t.name for t in scop.program.tensors if t.role.name == "TEMPORARY"]
             if not tensors:
                 return None
-            return Step("promote", (rng.choice(tensors), *((statement, loop) if rng.random() < 0.8 else ())))
+            return TreeStep("promote", (rng.choice(tensors), *((statement, loop) if rng.random() < 0.8 else ())))
 
 
-def legal_steps(rng: random.Random, scop: Scop, schedule: Schedule, count: int) -> Schedule:
+def legal_steps(rng: random.Random, scop: Scop, schedule: ScheduleTree, count: int) -> ScheduleTree:
     """Return the schedule after up to `count` random steps that are proven legal."""
     return random_legal_steps(rng, scop, schedule, count)[0]
 
 
 def random_legal_steps(
-    rng: random.Random, scop: Scop, schedule: Schedule, count: int
-) -> tuple[Schedule, tuple[Step, ...]]:
+    rng: random.Random, scop: Scop, schedule: ScheduleTree, count: int
+) -> tuple[ScheduleTree, tuple[TreeStep, ...]]:
     """Return the schedule after up to `count` random legal steps, and the steps."""
-    done: list[Step] = []
+    done: list[TreeStep] = []
     for _ in range(6 * count):
         if len(done) == count:
             break

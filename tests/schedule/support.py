@@ -28,7 +28,7 @@ from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.rewrite.sharing.inline_values import inline_values
 from polyker.schedule.nests.text_order import default_schedule
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 from tests.codegen.support import run_native
 from tests.passes import auto_schedule, lower
 
@@ -63,10 +63,10 @@ class Case:
         return build_scop(self.flat)
 
     @property
-    def start(self) -> Schedule:
+    def start(self) -> ScheduleTree:
         return default_schedule(self.flat)
 
-    def automatic(self, target: Target, *, inline: bool = False) -> tuple[Scop, Schedule]:
+    def automatic(self, target: Target, *, inline: bool = False) -> tuple[Scop, ScheduleTree]:
         flat = inline_values(self.flat) if inline else self.flat
         program, schedule = auto_schedule(flat, target, lambda _: DENSE)
         return build_scop(program), schedule
@@ -93,7 +93,7 @@ def case(text: str, **given: str | int) -> Case:
     return Case(text, types, {k: v for k, v in given.items() if isinstance(v, int)})
 
 
-def lowered(scop: Scop, schedule: Schedule) -> Lowered:
+def lowered(scop: Scop, schedule: ScheduleTree) -> Lowered:
     count = len({*scop.program.inputs, *scop.program.outputs})
     result = lower(scop, schedule, (DENSE,) * count, GATHERED)
     verify(result.kernel)
@@ -101,7 +101,7 @@ def lowered(scop: Scop, schedule: Schedule) -> Lowered:
 
 
 def run(
-    scop: Scop, schedule: Schedule, arrays: dict[str, np.ndarray], *, native: bool = False
+    scop: Scop, schedule: ScheduleTree, arrays: dict[str, np.ndarray], *, native: bool = False
 ) -> tuple[np.ndarray, ...]:
     """Run a program of fixed sizes under a schedule, by the kernel interpreter or as machine code."""
     found = lowered(scop, schedule)
@@ -126,7 +126,7 @@ def run(
     return tuple(buffers[name] for name in scop.program.outputs)
 
 
-def assert_same(case: Case, scop: Scop, schedule: Schedule, *, native: bool = False) -> None:
+def assert_same(case: Case, scop: Scop, schedule: ScheduleTree, *, native: bool = False) -> None:
     """Assert that a schedule gives what the plain interpreter gives."""
     for got, wanted in zip(run(scop, schedule, case.arrays(), native=native), case.expected, strict=True):
         assert got.dtype == wanted.dtype

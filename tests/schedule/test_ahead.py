@@ -11,7 +11,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
-from polyker.machine.model import Cache, Prefetch
+from polyker.machine.model import Cache, PrefetchPolicy
 from tests.artifacts import compiled_of
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, cached
 from tests.schedule.support import SMALL, case, lowered
@@ -96,7 +96,7 @@ def test_a_tile_asks_for_the_rows_of_the_next_one(
 
 @pytest.mark.parametrize(("terms", "follows", "found"), [(200, True, True), (256, True, False), (256, False, True)])
 def test_long_rows_are_not_asked_for_where_prefetchers_follow_them(terms: int, follows: bool, found: bool) -> None:
-    machine = replace(target("cpu:x86-64-v4"), prefetch=Prefetch(tiles=ALONE if follows else INTO_FIRST))
+    machine = replace(target("cpu:x86-64-v4"), prefetch=PrefetchPolicy(tiles=ALONE if follows else INTO_FIRST))
     scop, schedule = case(TALL, A=f"f64[20000,{terms}]", B=f"f64[{terms},16]").automatic(machine)
     assert ("prefetch t0[" in print_kernel(lowered(scop, schedule).kernel)) == found
 
@@ -151,14 +151,14 @@ def test_what_is_written_past_the_caches_is_not_asked_for() -> None:
 )
 def test_where_prefetchers_keep_up_rows_that_run_with_others_are_not_asked_for(text: str, asked: bool) -> None:
     found = case(text, X="f32[2048,2048]")
-    scop, schedule = found.automatic(replace(target(SMALL), prefetch=Prefetch(next_rows=ALONE)))
+    scop, schedule = found.automatic(replace(target(SMALL), prefetch=PrefetchPolicy(next_rows=ALONE)))
     assert ("prefetch" in print_kernel(lowered(scop, schedule).kernel)) == asked
 
 
 def test_sums_ask_for_nothing_where_prefetchers_keep_up() -> None:
     found = case("O[i] += X[i,k]", X="f32[2048,2048]")
     for asks, sums in ((1, INTO_FIRST), (0, ALONE)):
-        scop, schedule = found.automatic(replace(target(SMALL), prefetch=Prefetch(sums=sums)))
+        scop, schedule = found.automatic(replace(target(SMALL), prefetch=PrefetchPolicy(sums=sums)))
         assert ("prefetch" in print_kernel(lowered(scop, schedule).kernel)) == asks
 
 
@@ -167,7 +167,7 @@ def test_sums_ask_for_nothing_where_prefetchers_keep_up() -> None:
 )  # in memory by several rows; in the last cache; one row after another
 def test_several_rows_of_memory_are_asked_for_in_the_second_cache(rows: int, terms: int, found: bool) -> None:
     caches = (Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, ways=16))
-    facts = {"prefetch": Prefetch(sums=INTO_SECOND), "memory": ONE_ROW, "native_bytes": 32}
+    facts = {"prefetch": PrefetchPolicy(sums=INTO_SECOND), "memory": ONE_ROW, "native_bytes": 32}
     machine = replace(target("cpu:x86-64-v4"), caches=caches, **facts)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
     loops = str(kernel.source("loops"))
@@ -260,7 +260,7 @@ def test_the_first_lines_of_rows_are_asked_for_while_others_are_computed(
     text: str, rows: int, columns: int, asks: bool, found: bool
 ) -> None:
     # A result that the last cache has no room for is written past it.
-    prefetch = Prefetch(next_rows=INTO_FIRST if asks else ALONE)
+    prefetch = PrefetchPolicy(next_rows=INTO_FIRST if asks else ALONE)
     machine = replace(target("cpu:x86-64-v4"), prefetch=prefetch, caches=cached(32 << 10, 1 << 20, 64 << 20))
     kernel = pk.op(text).compile(X=pk.f32[rows, columns], target=machine, threads=1)
     loops = str(kernel.source("loops"))
@@ -270,7 +270,7 @@ def test_the_first_lines_of_rows_are_asked_for_while_others_are_computed(
 
 def test_rows_whose_first_lines_were_asked_for_have_the_same_results() -> None:
     X = np.random.default_rng(0).standard_normal((3000, 1024)).astype("f4")
-    machine = replace(target("cpu"), prefetch=Prefetch(next_rows=ALONE))
+    machine = replace(target("cpu"), prefetch=PrefetchPolicy(next_rows=ALONE))
     got = pk.op(NORM).compile(X=pk.f32[3000, 1024], target=machine, threads=1)(X)
     want = (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)

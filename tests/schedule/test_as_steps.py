@@ -13,7 +13,7 @@ from polyker.ir.typed import TypedLoop
 from polyker.machine.model import Target
 from polyker.rewrite.time.make_time_loops import as_steps
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Kind, loops
+from polyker.schedule.tree.nodes import MemberKind, loops
 from tests.schedule.support import SMALL, Case, assert_same, case
 from tests.schedule.test_time_tiling import TINY
 
@@ -50,7 +50,7 @@ def test_the_loops_that_carry_all_are_written_out(text: str, types: dict[str, st
 
 def test_the_elements_of_a_step_are_computed_in_vectors() -> None:
     scop, schedule = case(WAVE, U="f32[5,20,70]").automatic(TINY)
-    assert any(m.kind is Kind.VECTOR for m in loops(schedule.tree))
+    assert any(m.kind is MemberKind.VECTOR for m in loops(schedule.tree))
     prove(scop, schedule)
 
 

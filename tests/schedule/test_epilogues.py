@@ -9,7 +9,7 @@ import pytest
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, Target
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Schedule, statements_of
+from polyker.schedule.tree.nodes import ScheduleTree, statements_of
 from tests.schedule.support import SMALL, assert_same, case
 
 WIDE = target("cpu:x86-64-v4")
@@ -22,7 +22,7 @@ def stored(text: str, machine: Target, **types: str | int) -> set[str]:
     scop, schedule = found.automatic(machine)
     prove(scop, schedule)
     assert_same(found, scop, schedule, native=machine is not WIDE)
-    assert isinstance(schedule, Schedule)
+    assert isinstance(schedule, ScheduleTree)
     names = set(statements_of(schedule.tree))
     return {scop.program.tensor(s.target).label for s in scop.program.statements() if s.name in names}
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, floordiv, lit, mod, subtract
 from polyker.ir.typed import TypedStatement
 from polyker.poly.isl import read_set, set_text
@@ -16,7 +16,7 @@ from polyker.schedule.tree.fixed_loops import FixedLoops, fixed_loops
 from polyker.schedule.tree.nodes import Member
 from tests.poly.test_affine import value_of
 
-ROW, COLUMN = Index("i0", i64), Index("i1", i64)
+ROW, COLUMN = IndexExpr("i0", i64), IndexExpr("i1", i64)
 
 
 def statement(domain: str) -> TypedStatement:
@@ -51,7 +51,7 @@ def run(nest: FixedLoops) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 @st.composite
-def digits(draw: st.DrawFn, index: Index) -> list[Expr]:
+def digits(draw: st.DrawFn, index: IndexExpr) -> list[Expr]:
     """Return the digits of an index, perhaps of one moved, in a random radix."""
     origin = draw(st.integers(-3, 3))
     place, unit, times = add(index, lit(origin)), 1, []

@@ -23,7 +23,7 @@ from polyker.reference import interpret
 from polyker.schedule.fusion import cost as fuse_cost
 from polyker.schedule.legality.prove import BROKEN, prove
 from polyker.schedule.nests import loop_order as order
-from polyker.schedule.tree.nodes import Band, Promotion, Schedule, Scope, Sequence, loops
+from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Sequence, loops
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))
@@ -113,7 +113,7 @@ def test_rows_that_are_short_run_together_by_blocks_of_whole_vectors() -> None:
     assert outer.label.endswith(".rows")
 
 
-def promotions(schedule: Schedule) -> list[Promotion]:
+def promotions(schedule: ScheduleTree) -> list[Promotion]:
     found: list[Promotion] = []
     stack = [schedule.tree]
     while stack:
@@ -207,7 +207,7 @@ def test_a_window_s_buffer_that_is_a_row_short_is_refused(monkeypatch: pytest.Mo
     (held,) = scope.promotions
     short = replace(scope, promotions=(replace(held, modulo=(held.modulo[0] - 1, *held.modulo[1:])),))
     with pytest.raises(LegalityError, match="two elements that they use share a place"):
-        prove(scop, Schedule(short))
+        prove(scop, ScheduleTree(short))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_start_over_more_elements_than_the_terms_reach_is_kept_apart_from_othe
 
 
 def test_the_start_of_a_sum_by_blocks_stays_in_the_common_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "BLOCK_TERMS", 4)
+    monkeypatch.setattr(order, "MAX_ACCUMULATED_TERMS", 4)
     text = "m[n] max= X[n,c];  e[n,c] = abs(X[n,c] - m[n]);  s[n] += e[n,c];  O[n,c] = e[n,c] - s[n]"
     assert together(text, X="f32[40,200]") == ["m e s O"]
 
@@ -273,7 +273,7 @@ def test_buffers_of_rows_hold_whole_tiles_so_that_their_elements_need_no_remaind
 
 
 def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prove_once(scop: Scop, schedule: Schedule) -> None:
+    def prove_once(scop: Scop, schedule: ScheduleTree) -> None:
         if any("run together" in n for n in map(str, schedule.notes)):
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", element="T[0]")
         prove(scop, schedule)

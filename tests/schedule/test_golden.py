@@ -8,7 +8,7 @@ import pytest
 
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
-from polyker.schedule.steps.basic import Step, replay
+from polyker.schedule.steps.basic import TreeStep, replay
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import SMALL, lowered
 from tests.schedule.test_steps import LEGAL
@@ -49,4 +49,4 @@ def test_steps_print_as_they_are_replayed() -> None:
         "tile('S0', (('i0', 2), ('i1', 4)))",
         "interchange('S0', ('i2', 'i0.point'))",
     ]
-    assert isinstance(steps[0], Step)
+    assert isinstance(steps[0], TreeStep)

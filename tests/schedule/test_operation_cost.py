@@ -10,9 +10,9 @@ import pytest
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.cost import operation_cost
-from polyker.cost.measure import Measured, measure
+from polyker.cost.measure import MeasuredStatement, measure
 from polyker.cost.operation_cost import BRING, arithmetic
-from polyker.cost.tile_cost import Tiles
+from polyker.cost.tile_cost import TileCosts
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Target
 from tests.schedule.support import case
@@ -21,7 +21,7 @@ PLAIN = target("cpu:x86-64-v4")
 APART = replace(PLAIN, name="apart", add_pipes=2)
 
 
-def measured(text: str, kind: str = "f32") -> Measured:
+def measured(text: str, kind: str = "f32") -> MeasuredStatement:
     given = {n: f"{kind}[40,50]" for n in "AB" if f"{n}[" in text}
     program = case(text, **given).flat
     return measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)
@@ -102,7 +102,7 @@ def test_transposing_an_operand_takes_pipes_of_the_arithmetic(monkeypatch: pytes
     (rows, columns), terms = found.statement.iterators[:2], found.statement.reduced
 
     def cycles() -> float:
-        tiles = Tiles(found, columns, terms, APART, may_pack=False)
+        tiles = TileCosts(found, columns, terms, APART, may_pack=False)
         return tiles.cost(1, ((rows, 10),)) * tiles.width * 10
 
     with_shuffles = cycles()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from polyker.cost.measure import Measured, measure
+from polyker.cost.measure import MeasuredStatement, measure
 from polyker.ir.layout import DENSE
 from polyker.schedule.nests.loop_order import memory_order
 from tests.schedule.support import case
 
 
-def measured(text: str, **types: str) -> Measured:
+def measured(text: str, **types: str) -> MeasuredStatement:
     """Return the last statement of a program, measured."""
     program = case(text, **types).flat
     return measure(program, list(program.statements())[-1], lambda _: DENSE)

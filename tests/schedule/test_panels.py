@@ -9,7 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
-from polyker.machine.model import Prefetch, Target
+from polyker.machine.model import PrefetchPolicy, Target
 from tests.codegen.test_matrix_kernel import inner_loops
 
 
@@ -21,7 +21,9 @@ def chosen(kernel_target: Target, text: str = "C[i,j] += A[i,k] * B[k,j]", **typ
 
 @pytest.mark.parametrize("second", [True, False])
 def test_rows_that_fall_into_one_set_are_asked_for_in_the_second_cache_or_not_at_all(second: bool) -> None:
-    processor = replace(target("cpu:x86-64-v3"), name="cpu:x86-64-v3", prefetch=Prefetch(second_fills_first=not second))
+    processor = replace(
+        target("cpu:x86-64-v3"), name="cpu:x86-64-v3", prefetch=PrefetchPolicy(second_fills_first=not second)
+    )
     found = chosen(processor, A=(1024, 1024), B=(1024, 16))
     assert ("prefetch t0" in found) == second
     assert "prefetch t0" in chosen(processor, A=(1024, 1000), B=(1000, 512))

@@ -12,7 +12,7 @@ from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.threads.parallel import parallel_schedule
-from polyker.schedule.tree.nodes import Kind, Member, loops
+from polyker.schedule.tree.nodes import Member, MemberKind, loops
 from tests.fuzz.threads import whatever_it_wins
 from tests.passes import scheduled
 from tests.schedule.support import case
@@ -36,7 +36,7 @@ def chosen(text: str, threads: int = 4, **given: str | int) -> list[Member]:
         scop = build_scop(program)
         result = parallel_schedule(scop, schedule, threads).schedule
         prove(scop, result)
-    return [m for m in loops(result.tree) if m.kind is Kind.PARALLEL]
+    return [m for m in loops(result.tree) if m.kind is MemberKind.PARALLEL]
 
 
 def test_rows_or_blocks_of_a_product() -> None:

@@ -6,14 +6,14 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.cost.choose import choose
 from polyker.cost.measure import measure
 from polyker.cost.pieces import waiting
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.ir.layout import DENSE
 from tests.schedule.support import case
 
 TARGET = target("cpu:x86-64-v4")
 
 
-def waits(text: str, plan: Plan | None = None, **types: str) -> float:
+def waits(text: str, plan: TilePlan | None = None, **types: str) -> float:
     """Return the cycles a point that the last statement of a program waits, by its own tile or a given one."""
     program = case(text, **types).flat
     statement = list(program.statements())[-1]
@@ -32,10 +32,10 @@ def test_an_operand_that_the_first_cache_holds_is_there() -> None:
 
 def test_a_element_of_each_line_costs_the_line() -> None:
     # A tile of 8 rows reads 8 x 192 lines for as many elements, and the tile beside it reads the same lines.
-    rows = Plan("i2", 16, 2, (("i0", 8),), 0.0)
+    rows = TilePlan("i2", 16, 2, (("i0", 8),), 0.0)
     text = "O[k,l,r] += X[j,k,l] * T[j,r]"
     apart = waits(text, rows, X="f32[192,14,18]", T="f32[192,32]")
-    beside = waits(text, Plan("i2", 16, 2, (("i1", 16),), 0.0), X="f32[192,14,18]", T="f32[192,32]")
+    beside = waits(text, TilePlan("i2", 16, 2, (("i1", 16),), 0.0), X="f32[192,14,18]", T="f32[192,32]")
     assert apart > 0.001
     assert beside == 0
 

@@ -13,7 +13,7 @@ from polyker.ir.layout import DENSE
 from polyker.pipeline import threads as lowering
 from polyker.poly.scop import Scop, build_scop
 from polyker.schedule.legality.prove import BROKEN, prove
-from polyker.schedule.tree.nodes import Kind, Schedule, loops
+from polyker.schedule.tree.nodes import MemberKind, ScheduleTree, loops
 from tests.passes import auto_schedule
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import SMALL, assert_same
@@ -25,7 +25,7 @@ def test_a_plain_schedule_has_serial_loops_alone(name: str) -> None:
     program, schedule = auto_schedule(found.flat, target(SMALL), lambda _: DENSE, plain=True)
     scop = build_scop(program)
     prove(scop, schedule)
-    assert {m.kind for m in loops(schedule.tree)} <= {Kind.SERIAL}
+    assert {m.kind for m in loops(schedule.tree)} <= {MemberKind.SERIAL}
     assert_same(found, scop, schedule)
 
 
@@ -33,7 +33,7 @@ def test_a_plain_schedule_has_serial_loops_alone(name: str) -> None:
 def test_a_schedule_that_fails_is_not_tried_again(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def refuse(scop: Scop, schedule: Schedule) -> None:
+    def refuse(scop: Scop, schedule: ScheduleTree) -> None:
         tried.append(str(schedule.tree))
         if len(tried) == 1:
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", element="T[0]")
@@ -52,8 +52,8 @@ def lowered_on_threads(text: str, n: int, monkeypatch: pytest.MonkeyPatch, *, re
     """Compile for two threads, and return for each schedule that was lowered whether some of its loops run on threads."""
     found: list[bool] = []
 
-    def lowered(scop: Scop, schedule: Schedule, *rest: object) -> Lowered:
-        found.append(any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)))
+    def lowered(scop: Scop, schedule: ScheduleTree, *rest: object) -> Lowered:
+        found.append(any(m.kind is MemberKind.PARALLEL for m in loops(schedule.tree)))
         if refused and found[-1]:
             raise failure(BROKEN, kind="flow", tensor="T", source="S0", sink="S1", element="T[0]")
         return lower(scop, schedule, *rest)

@@ -112,7 +112,7 @@ def test_terms_of_other_blocks_are_not_looked_at():
 
 @pytest.fixture
 def _short(monkeypatch):
-    monkeypatch.setattr(module, "LEAST", 1 / 8)
+    monkeypatch.setattr(module, "MIN_BLOCK_VECTORS", 1 / 8)
     monkeypatch.setattr(module, "GAIN", -1e9)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from polyker.errors import LegalityError, ScheduleError
 from polyker.schedule.steps.basic import (
-    Step,
+    TreeStep,
     apply,
     distribute,
     fuse,
@@ -17,70 +17,83 @@ from polyker.schedule.steps.basic import (
     unroll,
     vectorise,
 )
-from polyker.schedule.tree.nodes import Schedule
+from polyker.schedule.tree.nodes import ScheduleTree
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same
 
-LEGAL: dict[str, tuple[str, list[Step]]] = {
-    "tiles": ("matmul", [Step("tile", ("S0", (("i0", 2), ("i2", 4))))]),
-    "the terms outermost": ("matmul", [Step("interchange", ("S0", ("i2", "i0", "i1")))]),
+LEGAL: dict[str, tuple[str, list[TreeStep]]] = {
+    "tiles": ("matmul", [TreeStep("tile", ("S0", (("i0", 2), ("i2", 4))))]),
+    "the terms outermost": ("matmul", [TreeStep("interchange", ("S0", ("i2", "i0", "i1")))]),
     "register tile": (
         "matmul",
         [
-            Step("tile", ("S0", (("i0", 2), ("i1", 4)))),
-            Step("interchange", ("S0", ("i2", "i0.point"))),
-            Step("unroll", ("S0", "i0.point", 2)),
-            Step("vectorise", ("S0", "i1.point", 4)),
+            TreeStep("tile", ("S0", (("i0", 2), ("i1", 4)))),
+            TreeStep("interchange", ("S0", ("i2", "i0.point"))),
+            TreeStep("unroll", ("S0", "i0.point", 2)),
+            TreeStep("vectorise", ("S0", "i1.point", 4)),
         ],
     ),
-    "terms in lanes": ("dot", [Step("vectorise", ("S0", "i0", 4))]),
-    "fusion": ("chain", [Step("fuse", ("S0", "S1", 2)), Step("vectorise", ("S0", "i1", 4))]),
-    "fusion and a buffer": ("chain", [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S1", "i0"))]),
+    "terms in lanes": ("dot", [TreeStep("vectorise", ("S0", "i0", 4))]),
+    "fusion": ("chain", [TreeStep("fuse", ("S0", "S1", 2)), TreeStep("vectorise", ("S0", "i1", 4))]),
+    "fusion and a buffer": ("chain", [TreeStep("fuse", ("S0", "S1")), TreeStep("promote", ("T", "S1", "i0"))]),
     "a buffer in a vector loop": (
         "chain",
         [
-            Step("fuse", ("S0", "S1", 2)),
-            Step("vectorise", ("S0", "i1", 4)),
-            Step("promote", ("T", "S1", "i1.point")),
+            TreeStep("fuse", ("S0", "S1", 2)),
+            TreeStep("vectorise", ("S0", "i1", 4)),
+            TreeStep("promote", ("T", "S1", "i1.point")),
         ],
     ),
     "a buffer in a tile": (
         "chain",
         [
-            Step("fuse", ("S0", "S1", 2)),
-            Step("tile", ("S0", (("i0", 2), ("i1", 4)))),
-            Step("promote", ("T", "S0", "i1.tile")),
-            Step("distribute", ("S0", "i1.point")),
-            Step("unroll", ("S1", "i1.point", 4)),
+            TreeStep("fuse", ("S0", "S1", 2)),
+            TreeStep("tile", ("S0", (("i0", 2), ("i1", 4)))),
+            TreeStep("promote", ("T", "S0", "i1.tile")),
+            TreeStep("distribute", ("S0", "i1.point")),
+            TreeStep("unroll", ("S1", "i1.point", 4)),
         ],
     ),
     "rows of a softmax": (
         "normalise",
         [
-            Step("fuse", ("S1", "S2")),
-            Step("fuse", ("S1", "S0")),
-            Step("promote", ("max", "S1", "i0")),
-            Step("unroll", ("S2", "i2", 3)),
+            TreeStep("fuse", ("S1", "S2")),
+            TreeStep("fuse", ("S1", "S0")),
+            TreeStep("promote", ("max", "S1", "i0")),
+            TreeStep("unroll", ("S2", "i2", 3)),
         ],
     ),
-    "lanes beside a scan": ("scan", [Step("interchange", ("S1", ("i2", "i1"))), Step("unroll", ("S1", "i1", 2))]),
-    "stencil in tiles": ("heat", [Step("tile", ("S0", (("i1", 2), ("i2", 2)))), Step("vectorise", ("S1", "i4", 4))]),
+    "lanes beside a scan": (
+        "scan",
+        [TreeStep("interchange", ("S1", ("i2", "i1"))), TreeStep("unroll", ("S1", "i1", 2))],
+    ),
+    "stencil in tiles": (
+        "heat",
+        [TreeStep("tile", ("S0", (("i1", 2), ("i2", 2)))), TreeStep("vectorise", ("S1", "i4", 4))],
+    ),
     "triangle in tiles": (
         "triangle",
-        [Step("tile", ("S0", (("i0", 4), ("i1", 4)))), Step("vectorise", ("S0", "i1.point", 4))],
+        [TreeStep("tile", ("S0", (("i0", 4), ("i1", 4)))), TreeStep("vectorise", ("S0", "i1.point", 4))],
     ),
     "a buffer of what is read padded": (
         "padded rows",
-        [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S1", "i0")), Step("vectorise", ("S1", "i3", 4))],
+        [
+            TreeStep("fuse", ("S0", "S1")),
+            TreeStep("promote", ("T", "S1", "i0")),
+            TreeStep("vectorise", ("S1", "i3", 4)),
+        ],
     ),
-    "a buffer of what is a subscript": ("indirect", [Step("fuse", ("S0", "S1")), Step("promote", ("P", "S1", "i0"))]),
-    "a buffer for the whole program": ("pipeline", [Step("promote", ("U",)), Step("promote", ("V",))]),
-    "a buffer in each time step": ("overwritten", [Step("promote", ("B", "S1", "i0"))]),
-    "unrolled scatter": ("histogram", [Step("unroll", ("S0", "i0", 4))]),
+    "a buffer of what is a subscript": (
+        "indirect",
+        [TreeStep("fuse", ("S0", "S1")), TreeStep("promote", ("P", "S1", "i0"))],
+    ),
+    "a buffer for the whole program": ("pipeline", [TreeStep("promote", ("U",)), TreeStep("promote", ("V",))]),
+    "a buffer in each time step": ("overwritten", [TreeStep("promote", ("B", "S1", "i0"))]),
+    "unrolled scatter": ("histogram", [TreeStep("unroll", ("S0", "i0", 4))]),
 }
 
 
-def steps_of(name: str) -> tuple[Case, list[Step]]:
+def steps_of(name: str) -> tuple[Case, list[TreeStep]]:
     program, steps = LEGAL[name]
     return PROGRAMS[program], steps
 
@@ -93,8 +106,8 @@ def test_a_legal_step_leaves_the_results_unchanged(name: str, native: bool) -> N
 
 
 def test_steps_are_data() -> None:
-    first = Step("tile", ("S0", (("i0", 8), ("i1", 16))))
-    assert first == Step("tile", ("S0", (("i0", 8), ("i1", 16))))
+    first = TreeStep("tile", ("S0", (("i0", 8), ("i1", 16))))
+    assert first == TreeStep("tile", ("S0", (("i0", 8), ("i1", 16))))
     assert str(first) == "tile('S0', (('i0', 8), ('i1', 16)))"
     c = PROGRAMS["matmul"]
     assert step(c.scop, c.start, first) == tile(c.start, "S0", (("i0", 8), ("i1", 16)))
@@ -106,10 +119,10 @@ def test_an_illegal_step_raises_and_leaves_the_schedule_as_it_was() -> None:
     text = str(before)
     illegal = PROGRAMS["scan"]
     with pytest.raises(LegalityError):
-        apply(illegal.scop, illegal.start, Step("vectorise", ("S1", "i1", 4)))
+        apply(illegal.scop, illegal.start, TreeStep("vectorise", ("S1", "i1", 4)))
     assert str(before) == text
     with pytest.raises(LegalityError):
-        apply(PROGRAMS["pipeline"].scop, PROGRAMS["pipeline"].start, Step("fuse", ("S0", "S1")))
+        apply(PROGRAMS["pipeline"].scop, PROGRAMS["pipeline"].start, TreeStep("fuse", ("S0", "S1")))
 
 
 def test_distribution_is_the_inverse_of_fusion() -> None:
@@ -143,76 +156,80 @@ def test_a_loop_that_is_a_tile_already_is_marked_in_its_place() -> None:
     assert "vector(2) i1.point.point" in str(vectorise(tiled, "S0", "i1.point", 2))
 
 
-def _start(program: str) -> Schedule:
+def _start(program: str) -> ScheduleTree:
     return PROGRAMS[program].start
 
 
-REFUSED: dict[str, tuple[str, str, list[Step]]] = {
-    "no such statement": ("PK520", "matmul", [Step("tile", ("S7", (("i0", 2),)))]),
-    "no such loop": ("PK521", "matmul", [Step("unroll", ("S0", "i9", 2))]),
-    "no neighbour to fuse": ("PK520", "matmul", [Step("fuse", ("S0", "S7"))]),
+REFUSED: dict[str, tuple[str, str, list[TreeStep]]] = {
+    "no such statement": ("PK520", "matmul", [TreeStep("tile", ("S7", (("i0", 2),)))]),
+    "no such loop": ("PK521", "matmul", [TreeStep("unroll", ("S0", "i9", 2))]),
+    "no neighbour to fuse": ("PK520", "matmul", [TreeStep("fuse", ("S0", "S7"))]),
     "one label twice": (
         "PK522",
         "chain",
         [
-            Step("fuse", ("S0", "S1")),
-            Step("distribute", ("S0", "i0")),
-            Step("interchange", ("S1", ("i3", "i0"))),
-            Step("fuse", ("S0", "S1")),
-            Step("tile", ("S1", (("i0", 2),))),
+            TreeStep("fuse", ("S0", "S1")),
+            TreeStep("distribute", ("S0", "i0")),
+            TreeStep("interchange", ("S1", ("i3", "i0"))),
+            TreeStep("fuse", ("S0", "S1")),
+            TreeStep("tile", ("S1", (("i0", 2),))),
         ],
     ),
     "loops apart": (
         "PK523",
         "chain",
-        [Step("fuse", ("S0", "S1")), Step("tile", ("S0", (("i0", 2), ("i1", 2))))],
+        [TreeStep("fuse", ("S0", "S1")), TreeStep("tile", ("S0", (("i0", 2), ("i1", 2))))],
     ),
-    "size zero": ("PK524", "matmul", [Step("tile", ("S0", (("i0", 0),)))]),
-    "a size that is no integer": ("PK524", "matmul", [Step("vectorise", ("S0", "i0", 2.5))]),
+    "size zero": ("PK524", "matmul", [TreeStep("tile", ("S0", (("i0", 0),)))]),
+    "a size that is no integer": ("PK524", "matmul", [TreeStep("vectorise", ("S0", "i0", 2.5))]),
     "tiling a vector": (
         "PK525",
         "matmul",
-        [Step("vectorise", ("S0", "i0", 4)), Step("tile", ("S0", (("i0.point", 2),)))],
+        [TreeStep("vectorise", ("S0", "i0", 4)), TreeStep("tile", ("S0", (("i0.point", 2),)))],
     ),
-    "an order of one loop": ("PK526", "matmul", [Step("interchange", ("S0", ("i0",)))]),
-    "an order with a loop twice": ("PK526", "matmul", [Step("interchange", ("S0", ("i0", "i0")))]),
-    "an order that names no loops": ("PK526", "matmul", [Step("interchange", ("S0", (("i0",), 3)))]),
-    "an order that is no sequence": ("PK526", "matmul", [Step("interchange", ("S0", 3))]),
-    "fusing what is not adjacent": ("PK527", "pipeline", [Step("fuse", ("S0", "S2"))]),
-    "fusing the wrong way round": ("PK527", "chain", [Step("fuse", ("S1", "S0"))]),
-    "fusing deeper than the loops": ("PK528", "normalise", [Step("fuse", ("S1", "S2", 2))]),
+    "an order of one loop": ("PK526", "matmul", [TreeStep("interchange", ("S0", ("i0",)))]),
+    "an order with a loop twice": ("PK526", "matmul", [TreeStep("interchange", ("S0", ("i0", "i0")))]),
+    "an order that names no loops": ("PK526", "matmul", [TreeStep("interchange", ("S0", (("i0",), 3)))]),
+    "an order that is no sequence": ("PK526", "matmul", [TreeStep("interchange", ("S0", 3))]),
+    "fusing what is not adjacent": ("PK527", "pipeline", [TreeStep("fuse", ("S0", "S2"))]),
+    "fusing the wrong way round": ("PK527", "chain", [TreeStep("fuse", ("S1", "S0"))]),
+    "fusing deeper than the loops": ("PK528", "normalise", [TreeStep("fuse", ("S1", "S2", 2))]),
     "fusing a vector with a loop": (
         "PK528",
         "chain",
-        [Step("vectorise", ("S0", "i1", 4)), Step("fuse", ("S0", "S1", 3))],
+        [TreeStep("vectorise", ("S0", "i1", 4)), TreeStep("fuse", ("S0", "S1", 3))],
     ),
-    "nothing to distribute": ("PK529", "matmul", [Step("distribute", ("S0", "i2"))]),
+    "nothing to distribute": ("PK529", "matmul", [TreeStep("distribute", ("S0", "i2"))]),
     "a vector in a vector": (
         "PK530",
         "matmul",
-        [Step("vectorise", ("S0", "i0", 2)), Step("vectorise", ("S0", "i1", 2))],
+        [TreeStep("vectorise", ("S0", "i0", 2)), TreeStep("vectorise", ("S0", "i1", 2))],
     ),
     "too many copies": (
         "PK531",
         "matmul",
-        [Step("unroll", ("S0", "i0", 50)), Step("unroll", ("S0", "i1", 50))],
+        [TreeStep("unroll", ("S0", "i0", 50)), TreeStep("unroll", ("S0", "i1", 50))],
     ),
-    "an input": ("PK532", "chain", [Step("promote", ("X", "S0", "i0"))]),
-    "an output": ("PK532", "chain", [Step("promote", ("O", "S1", "i2"))]),
-    "no such tensor": ("PK533", "chain", [Step("promote", ("Q", "S0", "i0"))]),
+    "an input": ("PK532", "chain", [TreeStep("promote", ("X", "S0", "i0"))]),
+    "an output": ("PK532", "chain", [TreeStep("promote", ("O", "S1", "i2"))]),
+    "no such tensor": ("PK533", "chain", [TreeStep("promote", ("Q", "S0", "i0"))]),
     "twice": (
         "PK536",
         "chain",
-        [Step("fuse", ("S0", "S1")), Step("promote", ("T", "S0", "i0")), Step("promote", ("t1", "S0", "i1"))],
+        [
+            TreeStep("fuse", ("S0", "S1")),
+            TreeStep("promote", ("T", "S0", "i0")),
+            TreeStep("promote", ("t1", "S0", "i1")),
+        ],
     ),
     "a tensor that is not there": (
         "PK537",
         "pipeline",
-        [Step("promote", ("V", "S0", "i0"))],
+        [TreeStep("promote", ("V", "S0", "i0"))],
     ),
-    "no such step": ("PK538", "chain", [Step("parallelise", ("S0", "i0"))]),
-    "wrong arguments": ("PK538", "chain", [Step("tile", ("S0",))]),
-    "sizes that are no pairs": ("PK538", "chain", [Step("tile", ("S0", ("i0", 2)))]),
+    "no such step": ("PK538", "chain", [TreeStep("parallelise", ("S0", "i0"))]),
+    "wrong arguments": ("PK538", "chain", [TreeStep("tile", ("S0",))]),
+    "sizes that are no pairs": ("PK538", "chain", [TreeStep("tile", ("S0", ("i0", 2)))]),
 }
 
 
@@ -240,7 +257,7 @@ def test_a_buffer_needs_a_constant_bound_and_a_reasonable_size() -> None:
         flat = bind(chain, {"X": parse_type(f"f64[{shape}]")}, {})
         scop, schedule = build_scop(flat), fuse(default_schedule(flat), "S0", "S1")
         with pytest.raises(ScheduleError) as caught:
-            step(scop, schedule, Step("promote", ("T", "S0", "i0")))
+            step(scop, schedule, TreeStep("promote", ("T", "S0", "i0")))
         assert caught.value.code == code
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
-from polyker.machine.model import Cache, Prefetch, Target
-from polyker.schedule.tree.nodes import Kind, loops
+from polyker.machine.model import Cache, PrefetchPolicy, Target
+from polyker.schedule.tree.nodes import MemberKind, loops
 from tests.machines import ALONE, SIDE_BY_SIDE, cached
 from tests.schedule.support import SMALL, assert_same, case
 
@@ -24,7 +24,7 @@ def machine(last: int) -> Target:
     return replace(target(SMALL), caches=(Cache(1 << 9), Cache(1 << 10), Cache(last)))
 
 
-def kinds(text: str, last: int = 1 << 13, **given: str | int) -> set[Kind]:
+def kinds(text: str, last: int = 1 << 13, **given: str | int) -> set[MemberKind]:
     found = case(text, **given)
     scop, schedule = found.automatic(machine(last))
     assert_same(found, scop, schedule)
@@ -52,7 +52,7 @@ STREAMED = {
 @pytest.mark.parametrize("name", STREAMED)
 def test_a_large_result_is_written_past_the_caches(name: str) -> None:
     text, given = STREAMED[name]
-    assert Kind.STREAM in kinds(text, **given)
+    assert MemberKind.STREAM in kinds(text, **given)
 
 
 ORDINARY = {
@@ -86,7 +86,7 @@ ORDINARY = {
 @pytest.mark.parametrize("name", ORDINARY)
 def test_what_stays_in_the_caches_is_stored_there(name: str) -> None:
     text, given, last = ORDINARY[name]
-    assert Kind.STREAM not in kinds(text, last, **given)
+    assert MemberKind.STREAM not in kinds(text, last, **given)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_rows_that_statements_share_a_loop_over_are_written_past_the_caches(
 
 
 def test_no_line_is_asked_for_that_is_written_past_the_caches() -> None:
-    prefetch, caches = Prefetch(next_rows=ALONE), cached(32 << 10, 1 << 20, 64 << 20)
+    prefetch, caches = PrefetchPolicy(next_rows=ALONE), cached(32 << 10, 1 << 20, 64 << 20)
     machine = replace(target("cpu:x86-64-v4"), prefetch=prefetch, caches=caches)
     for rows, streamed in ((20000, True), (3000, False)):
         kernel = pk.op(NORM).compile(X=pk.f32[rows, 1024], target=machine, threads=1)
@@ -241,7 +241,7 @@ def test_what_another_statement_reads_stays_in_the_caches() -> None:
 def test_rows_that_are_looked_up_pass_the_caches_where_many_pieces_come_side_by_side(columns: int, offset: int) -> None:
     program = case("O[n,c] = T[idx[n],c]", T="f32[40,64]", idx="i64[60]")
     _, schedule = program.automatic(replace(machine(1 << 13), memory=SIDE_BY_SIDE))
-    assert Kind.STREAM in {m.kind for m in loops(schedule.tree)}
+    assert MemberKind.STREAM in {m.kind for m in loops(schedule.tree)}
     rng = np.random.default_rng(columns)
     T, idx = rng.standard_normal((300, columns)).astype("f4"), rng.integers(0, 300, 4000)
     raw = np.full(4 * idx.size * columns + 192, 0x7F, np.uint8)

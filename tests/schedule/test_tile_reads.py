@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polyker.codegen.llvm.jit.detect import target
-from polyker.cost.measure import Measured, measure
+from polyker.cost.measure import MeasuredStatement, measure
 from polyker.cost.tile_reads import Panel, is_whole_lines, panel_of
 from polyker.ir.layout import DENSE
 from tests.schedule.support import case
@@ -13,7 +13,7 @@ from tests.schedule.support import case
 V4 = target("cpu:x86-64-v4")
 
 
-def product(columns: int) -> tuple[Measured, Panel | None]:
+def product(columns: int) -> tuple[MeasuredStatement, Panel | None]:
     """Return `C[d,a,e] += A[a,f,e] * B[d,f]` (i0, i1, i2; i3), and its panels of A for vectors along e."""
     program = case("C[d,a,e] += A[a,f,e] * B[d,f]", A=f"f64[8,16,{columns}]", B="f64[72,16]").flat
     measured = measure(program, next(s for s in program.statements() if s.reduced), lambda _: DENSE)

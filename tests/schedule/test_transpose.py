@@ -15,12 +15,12 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.cost.measure import measure
 from polyker.errors import LegalityError
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
+from polyker.ir.expr import IndexExpr
 from polyker.ir.layout import DENSE
 from polyker.ir.quasi_affine import floordiv, mod, scale
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.transpose import CopyLoops, copy_nest
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Schedule, loops
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, ScheduleTree, loops
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 DTYPES = (np.float32, np.float64, np.int8, np.uint16, np.int64, np.complex64, np.complex128, np.bool_, np.float16)
@@ -86,8 +86,8 @@ def test_a_permutation_is_transposed_where_the_innermost_index_changes(order: tu
     found = case(f"O[{','.join(order)}] = X[i,j,k,l]", X="f32[5,6,7,8]")
     scop, schedule = found.automatic(target(SMALL))
     kinds = {m.kind for m in loops(schedule.tree)}
-    assert Kind.VECTOR in kinds
-    assert (Kind.TRANSPOSE in kinds) == (order[-1] != "l")
+    assert MemberKind.VECTOR in kinds
+    assert (MemberKind.TRANSPOSE in kinds) == (order[-1] != "l")
     assert_same(found, scop, schedule)
 
 
@@ -107,12 +107,12 @@ def packing(n: int, m: int, width: int, block: int) -> tuple[object, ...]:
     measured = measure(scop.program, statement, lambda _: DENSE)
     j, k = statement.iterators
     around = (
-        Member(((statement.name, floordiv(Index(k, i64), block)),), "k.block"),
-        Member(((statement.name, floordiv(Index(j, i64), width)),), "j.panel"),
+        Member(((statement.name, floordiv(IndexExpr(k, i64), block)),), "k.block"),
+        Member(((statement.name, floordiv(IndexExpr(j, i64), width)),), "j.panel"),
     )
     loops = CopyLoops((k, j), around=around, within={j: width, k: block})
     tree = copy_nest(scop.program, measured, j, 2, loops, target(SMALL))
-    return found, scop, Schedule(tree)
+    return found, scop, ScheduleTree(tree)
 
 
 @pytest.mark.parametrize(("n", "m"), [(18, 16), (12, 15), (6, 3)])
@@ -135,27 +135,27 @@ def test_the_places_of_a_packing_copy_are_contiguous() -> None:
 def test_a_transpose_loop_has_no_more_iterations_than_it_says() -> None:
     found = case("O[j,i] = X[i,j]", X="f64[4,6]")
     name = next(s.name for s in found.scop.program.statements())
-    i, j = (Index(n, i64) for n in found.scop.statement(name).iterators)
+    i, j = (IndexExpr(n, i64) for n in found.scop.statement(name).iterators)
     members = (
         Member(((name, floordiv(i, 4)),), "i.tile"),
-        Member(((name, j),), "j.columns", Kind.TRANSPOSE, 3),
-        Member(((name, mod(i, 4)),), "i.lanes", Kind.VECTOR, 4),
+        Member(((name, j),), "j.columns", MemberKind.TRANSPOSE, 3),
+        Member(((name, mod(i, 4)),), "i.lanes", MemberKind.VECTOR, 4),
     )
     with pytest.raises(LegalityError, match=r"transpose loop `j\.columns`"):
-        prove(found.scop, Schedule(Band(members, Leaf())))
+        prove(found.scop, ScheduleTree(Band(members, Leaf())))
 
 
 def test_a_transpose_loop_keeps_the_order_of_dependences() -> None:
     found = case("f(A: f64[N,M]) -> A:\n    A[i,j] = A[i+1,j] for i in 0:N-1", A="f64[7,4]")
     name = next(s.name for s in found.scop.program.statements())
-    i, j = (Index(n, i64) for n in found.scop.statement(name).iterators)
-    lanes = Member(((name, j),), "j.lanes", Kind.VECTOR, 4)
-    forward = Schedule(Band((Member(((name, i),), "i.columns", Kind.TRANSPOSE, 6), lanes), Leaf()))
+    i, j = (IndexExpr(n, i64) for n in found.scop.statement(name).iterators)
+    lanes = Member(((name, j),), "j.lanes", MemberKind.VECTOR, 4)
+    forward = ScheduleTree(Band((Member(((name, i),), "i.columns", MemberKind.TRANSPOSE, 6), lanes), Leaf()))
     prove(found.scop, forward)
     assert_same(found, found.scop, forward, native=True)
-    backward = Member(((name, scale(-1, i)),), "i.columns", Kind.TRANSPOSE, 6)
+    backward = Member(((name, scale(-1, i)),), "i.columns", MemberKind.TRANSPOSE, 6)
     with pytest.raises(LegalityError, match="PK501"):
-        prove(found.scop, Schedule(Band((backward, lanes), Leaf())))
+        prove(found.scop, ScheduleTree(Band((backward, lanes), Leaf())))
 
 
 def test_a_copy_of_short_rows_fills_a_line_before_it_goes_on() -> None:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.kernel import For, Kernel, LoopKind
+from polyker.codegen.ir.kernel import For, KernelIR, LoopKind
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.llvm.jit.detect import target
@@ -16,7 +16,7 @@ from tests.passes import emit
 from tests.schedule.support import SMALL, case, lowered
 
 
-def kernel(text: str, **types: str) -> Kernel:
+def kernel(text: str, **types: str) -> KernelIR:
     scop, schedule = case(text, **types).automatic(target(SMALL))
     return lowered(scop, schedule).kernel
 

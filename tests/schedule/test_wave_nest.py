@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.tree.nodes import Kind, loops
+from polyker.schedule.tree.nodes import MemberKind, loops
 from tests.schedule.support import Case, assert_same, case
 from tests.schedule.test_time_tiling import TINY
 
@@ -61,7 +61,7 @@ def test_rows_side_by_side_keep_the_values(found: Case, native: bool) -> None:
 def test_chains_run_side_by_side_a_few_elements_apart() -> None:
     scop, schedule = case(SEIDEL, A="f64[20,200]", steps=2).automatic(TINY)
     assert any("6 of i1 side by side, each 2 of i2 behind" in n for n in map(str, schedule.notes))
-    assert any(m.kind is Kind.UNROLL and m.extent == 6 for m in loops(schedule.tree))
+    assert any(m.kind is MemberKind.UNROLL and m.extent == 6 for m in loops(schedule.tree))
     prove(scop, schedule)
 
 

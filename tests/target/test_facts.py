@@ -19,7 +19,7 @@ from polyker.errors import CompileError
 from polyker.explain import core_facts
 from polyker.machine import saved
 from polyker.machine.known import facts_of, with_facts
-from polyker.machine.model import Cache, Memory, Prefetch, Target
+from polyker.machine.model import Cache, Memory, PrefetchPolicy, Target
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, SIDE_BY_SIDE
 
 V4 = target("cpu:x86-64-v4")
@@ -35,14 +35,14 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("prefetch", "found"),
     [
-        (Prefetch(), (1, True, False, False)),
-        (Prefetch(ALONE, ALONE, ALONE, ALONE), (0, False, True, False)),
-        (Prefetch(INTO_FIRST, INTO_FIRST, INTO_FIRST, INTO_FIRST), (1, True, False, True)),
-        (Prefetch(INTO_SECOND, INTO_SECOND, INTO_SECOND, INTO_SECOND), (2, True, False, False)),
-        (Prefetch(sums=(1.0, 1.01, 1.015)), (0, True, False, False)),  # measurements differ by as much
+        (PrefetchPolicy(), (1, True, False, False)),
+        (PrefetchPolicy(ALONE, ALONE, ALONE, ALONE), (0, False, True, False)),
+        (PrefetchPolicy(INTO_FIRST, INTO_FIRST, INTO_FIRST, INTO_FIRST), (1, True, False, True)),
+        (PrefetchPolicy(INTO_SECOND, INTO_SECOND, INTO_SECOND, INTO_SECOND), (2, True, False, False)),
+        (PrefetchPolicy(sums=(1.0, 1.01, 1.015)), (0, True, False, False)),  # measurements differ by as much
     ],
 )
-def test_the_greatest_rate_of_a_pattern_decides(prefetch: Prefetch, found: tuple[object, ...]) -> None:
+def test_the_greatest_rate_of_a_pattern_decides(prefetch: PrefetchPolicy, found: tuple[object, ...]) -> None:
     machine = replace(V4, prefetch=prefetch)
     assert found == (
         memory.sums_prefetch_into(machine),

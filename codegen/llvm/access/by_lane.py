@@ -7,19 +7,19 @@ register allocator spends minutes.
 
 from __future__ import annotations
 
-from polyker.codegen.llvm.text import Builder, Reg, suffix
+from polyker.codegen.llvm.text import IRBuilder, Reg, suffix
 
 # Least lanes of a masked narrow vector that is accessed lane by lane, and most: the bits of a mask in one register.
-_LANES, _MOST = 8, 64
+_MIN_MASK_LANES, _MAX_MASK_LANES = 8, 64
 _NARROW = ("i8", "i16")
 
 
 def is_narrow(element: str, lanes: int) -> bool:
     """Return whether a vector of this element type in memory should be gathered and scattered by these functions."""
-    return element in _NARROW and _LANES <= lanes <= _MOST
+    return element in _NARROW and _MIN_MASK_LANES <= lanes <= _MAX_MASK_LANES
 
 
-def gather(b: Builder, pointers: Reg, mask: Reg, element: str) -> str:
+def gather(b: IRBuilder, pointers: Reg, mask: Reg, element: str) -> str:
     """Return the call whose result is one element a lane, zero where the mask is off."""
     vector = Reg("", element, pointers.lanes, 0)
     symbol = f"gather.{suffix(vector)}"
@@ -40,7 +40,7 @@ entry:
     return f"call {vector.type} @{symbol}({pointers.typed}, {_bits(b, mask).typed})"
 
 
-def scatter(b: Builder, pointers: Reg, value: Reg, mask: Reg) -> str:
+def scatter(b: IRBuilder, pointers: Reg, value: Reg, mask: Reg) -> str:
     """Return the call that stores one element a lane, in the order of the lanes."""
     symbol = f"scatter.{suffix(value)}"
     put = f"""  %from = getelementptr {value.elem}, ptr %values, i64 %lane
@@ -59,7 +59,7 @@ entry:
     return f"call void @{symbol}({value.typed}, {pointers.typed}, {_bits(b, mask).typed})"
 
 
-def _bits(b: Builder, mask: Reg) -> Reg:
+def _bits(b: IRBuilder, mask: Reg) -> Reg:
     """Return a mask as an integer, lane 0 its lowest bit."""
     kind = f"i{mask.lanes}"
     b.declare(f"llvm.cttz.{kind}", f"declare {kind} @llvm.cttz.{kind}({kind}, i1 immarg)")

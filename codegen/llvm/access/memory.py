@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from polyker.codegen.ir.kernel import Buffer, Space
 from polyker.codegen.llvm.access import by_lane
-from polyker.codegen.llvm.convert import MEMORY_TYPES, Value, from_memory, to_memory
-from polyker.codegen.llvm.text import Builder, Reg, const, suffix, vector
+from polyker.codegen.llvm.convert import MEMORY_TYPES, ElementValue, from_memory, to_memory
+from polyker.codegen.llvm.text import IRBuilder, Reg, const, suffix, vector
 from polyker.ir.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ActiveLanes:
     """The vector loop around: number of lanes, which are active (None: all), and whether any is (None: yes)."""
 
     count: int
@@ -21,7 +21,7 @@ class Lanes:
     some: Reg | None = None
 
 
-class Place(NamedTuple):
+class BufferPointer(NamedTuple):
     """A buffer as the emitter knows it: pointer, memory element type, and the metadata of its accesses."""
 
     buffer: Buffer
@@ -54,14 +54,14 @@ def element_type(dtype: DType) -> str:
     return MEMORY_TYPES[dtype.real.name]
 
 
-def offset_pointer(b: Builder, place: Place, pointer: Reg, offset: Reg) -> Reg:
+def offset_pointer(b: IRBuilder, place: BufferPointer, pointer: Reg, offset: Reg) -> Reg:
     """Return the pointer `offset` elements further."""
     if offset.text == "0":
         return pointer
     return b.element(f"[2 x {place.element}]" if place.parts > 1 else place.element, pointer, offset)
 
 
-def element_number(b: Builder, place: Place, pointer: Reg) -> Reg:
+def element_number(b: IRBuilder, place: BufferPointer, pointer: Reg) -> Reg:
     """Return a pointer's address in elements of so many bytes as an element has: which of a line's elements it is, and how
     aligned."""
     address = b.convert("ptrtoint", pointer, "i64")
@@ -69,61 +69,63 @@ def element_number(b: Builder, place: Place, pointer: Reg) -> Reg:
     return b.binary("lshr", address, const(size, "i64")) if size else address
 
 
-def prefetch(b: Builder, pointer: Reg, cache: int, *, write: bool = False) -> None:
+def prefetch(b: IRBuilder, pointer: Reg, cache: int, *, write: bool = False) -> None:
     """Prefetch a line into a cache; x86 brings lines that are to be written into the first cache always."""
     b.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
     b.line(f"  call void @llvm.prefetch.p0({pointer.typed}, i32 {int(write)}, i32 {max(0, 4 - cache)}, i32 1)")
 
 
-def _parts(b: Builder, place: Place, pointer: Reg) -> list[Reg]:
+def _parts(b: IRBuilder, place: BufferPointer, pointer: Reg) -> list[Reg]:
     """Return the pointers to an element's parts: one, or real and imaginary."""
     if not place.buffer.dtype.is_complex:
         return [pointer]
     return [pointer, b.element(place.element, pointer, const(place.plane or 1, "i64"))]
 
 
-def _value(b: Builder, dtype: DType, raw: list[Reg]) -> Value:
+def _value(b: IRBuilder, dtype: DType, raw: list[Reg]) -> ElementValue:
     parts = [from_memory(b, dtype.real, r) for r in raw]
-    return Value(dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(dtype, parts[0], parts[1] if len(parts) > 1 else None)
 
 
-def _raw(b: Builder, value: Value) -> list[Reg]:
+def _raw(b: IRBuilder, value: ElementValue) -> list[Reg]:
     parts = [value.re] if value.im is None else [value.re, value.im]
     return [to_memory(b, value.dtype.real, p) for p in parts]
 
 
-def _read(b: Builder, place: Place, text: str, lanes: int, operands: tuple[Reg, ...], vector: str = "") -> Reg:
+def _read(
+    b: IRBuilder, place: BufferPointer, text: str, lanes: int, operands: tuple[Reg, ...], vector: str = ""
+) -> Reg:
     """Emit a load instruction or call: movable where nothing writes the buffer."""
     return b.load(text, place.element, lanes, operands, None if place.invariant else place.buffer.name, vector)
 
 
-def _scalar_load(place: Place, pointer: Reg) -> str:
+def _scalar_load(place: BufferPointer, pointer: Reg) -> str:
     return f"load {place.element}, {pointer.typed}, align {place.align}{place.metadata}"
 
 
-def load_scalar(b: Builder, place: Place, pointer: Reg) -> Value:
+def load_scalar(b: IRBuilder, place: BufferPointer, pointer: Reg) -> ElementValue:
     """Load one element."""
     raw = [_read(b, place, _scalar_load(place, p), 1, (p,)) for p in _parts(b, place, pointer)]
     return _value(b, place.buffer.dtype, raw)
 
 
-def is_loaded(b: Builder, place: Place, pointer: Reg) -> bool:
+def is_loaded(b: IRBuilder, place: BufferPointer, pointer: Reg) -> bool:
     """Return whether a value that nothing changes was loaded from there already, on every way to this place."""
     return b.is_known(_scalar_load(place, pointer))
 
 
-def store_scalar(b: Builder, place: Place, pointer: Reg, value: Value) -> None:
+def store_scalar(b: IRBuilder, place: BufferPointer, pointer: Reg, value: ElementValue) -> None:
     """Store one element."""
     for p, raw in zip(_parts(b, place, pointer), _raw(b, value), strict=True):
         b.line(f"  store {raw.typed}, {p.typed}, align {place.align}{place.metadata}")
 
 
-def _doubled(b: Builder, mask: Reg) -> Reg:
+def _doubled(b: IRBuilder, mask: Reg) -> Reg:
     found = picked_mask(b, mask, [k // 2 for k in range(2 * mask.lanes)], [True] * (2 * mask.lanes))
     return mask if found is None else found
 
 
-def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | None) -> Value:
+def load_vector(b: IRBuilder, place: BufferPointer, pointer: Reg, count: int, mask: Reg | None) -> ElementValue:
     """Load `count` neighbouring elements; where the mask is off memory is not touched and the value is zero."""
     if place.plane:
         return _value(b, place.buffer.dtype, [_load(b, place, p, count, mask) for p in _parts(b, place, pointer)])
@@ -131,7 +133,7 @@ def load_vector(b: Builder, place: Place, pointer: Reg, count: int, mask: Reg | 
     return value_of(b, place.buffer.dtype, _load(b, place, pointer, count * place.parts, mask))
 
 
-def _load(b: Builder, place: Place, pointer: Reg, lanes: int, mask: Reg | None) -> Reg:
+def _load(b: IRBuilder, place: BufferPointer, pointer: Reg, lanes: int, mask: Reg | None) -> Reg:
     kind = f"<{lanes} x {place.element}>"
     if mask is None:
         how = f"align {place.align}{place.metadata}"
@@ -143,14 +145,14 @@ def _load(b: Builder, place: Place, pointer: Reg, lanes: int, mask: Reg | None) 
     return _read(b, place, call + place.metadata, lanes, (pointer, mask))
 
 
-def value_of(b: Builder, dtype: DType, raw: Reg) -> Value:
+def value_of(b: IRBuilder, dtype: DType, raw: Reg) -> ElementValue:
     """Return the value of a vector of memory elements, a complex one's parts side by side."""
     if not dtype.is_complex:
         return _value(b, dtype, [raw])
     return _value(b, dtype, [b.shuffle(raw, None, list(range(k, raw.lanes, 2))) for k in (0, 1)])
 
 
-def load_piece(b: Builder, place: Place, pointer: Reg, count: int) -> Reg:
+def load_piece(b: IRBuilder, place: BufferPointer, pointer: Reg, count: int) -> Reg:
     """Load `count` neighbouring elements, a complex one's parts side by side."""
     if not place.plane:
         return _load(b, place, pointer, count * place.parts, None)
@@ -162,7 +164,7 @@ def load_piece(b: Builder, place: Place, pointer: Reg, count: int) -> Reg:
     return both
 
 
-def _beside(b: Builder, raw: list[Reg]) -> Reg:
+def _beside(b: IRBuilder, raw: list[Reg]) -> Reg:
     """Return the parts of complex elements side by side."""
     if len(raw) == 1:
         return raw[0]
@@ -170,7 +172,7 @@ def _beside(b: Builder, raw: list[Reg]) -> Reg:
     return b.shuffle(raw[0], raw[1], [k // 2 + (k % 2) * count for k in range(2 * count)])
 
 
-def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int, lanes: int) -> Value:
+def load_strided(b: IRBuilder, place: BufferPointer, pointer: Reg, count: int, stride: int, lanes: int) -> ElementValue:
     """Load every `stride`-th element, `count` of them, by `stride` vector loads and shuffles; touches nothing past the last.
 
     The elements between belong to the same array: they can be read. What is beyond `count` of the `lanes` is undefined.
@@ -189,10 +191,10 @@ def load_strided(b: Builder, place: Place, pointer: Reg, count: int, stride: int
         filled = last
     if count < lanes:
         result = b.shuffle(result, None, [*range(count), *[0] * (lanes - count)])
-    return Value(place.buffer.dtype, result)
+    return ElementValue(place.buffer.dtype, result)
 
 
-def load_apart(b: Builder, place: Place, pointers: list[Reg], lanes: int) -> Value:
+def load_apart(b: IRBuilder, place: BufferPointer, pointers: list[Reg], lanes: int) -> ElementValue:
     """Load one element after another; what is beyond the pointers of the `lanes` is undefined.
 
     A gather instruction whose addresses are all known takes up to twice as long, above all where they miss the caches: it has
@@ -205,10 +207,12 @@ def load_apart(b: Builder, place: Place, pointers: list[Reg], lanes: int) -> Val
         for lane, value in enumerate(column):
             whole = b.insert(whole, value, lane)
         parts.append(whole)
-    return Value(place.buffer.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(place.buffer.dtype, parts[0], parts[1] if len(parts) > 1 else None)
 
 
-def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg | None, streamed: str = "") -> None:
+def store_vector(
+    b: IRBuilder, place: BufferPointer, pointer: Reg, value: ElementValue, mask: Reg | None, streamed: str = ""
+) -> None:
     """Store neighbouring elements where the mask is on; `streamed`: metadata of a store of a whole, aligned vector."""
     raw = _raw(b, value)
     if place.plane:
@@ -219,12 +223,14 @@ def store_vector(b: Builder, place: Place, pointer: Reg, value: Value, mask: Reg
     store_raw(b, place, pointer, _beside(b, raw), mask, streamed)
 
 
-def raw_of(b: Builder, value: Value) -> Reg:
+def raw_of(b: IRBuilder, value: ElementValue) -> Reg:
     """Return a value of a real type as memory holds it."""
     return _raw(b, value)[0]
 
 
-def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | None, streamed: str = "") -> None:
+def store_raw(
+    b: IRBuilder, place: BufferPointer, pointer: Reg, data: Reg, mask: Reg | None, streamed: str = ""
+) -> None:
     """Store elements as they are in memory, where the mask is on; see `store_vector`."""
     align = place.align
     if mask is not None and _is_constant(mask):
@@ -251,22 +257,22 @@ def store_raw(b: Builder, place: Place, pointer: Reg, data: Reg, mask: Reg | Non
     b.line("  " + call)
 
 
-def opaque(b: Builder, mask: Reg) -> Reg:
+def opaque(b: IRBuilder, mask: Reg) -> Reg:
     """Return the mask as one that LLVM does not know: it hangs on an argument, which may lie anywhere for all that it sees."""
     known = b.pure("icmp ne ptr %pointers, inttoptr (i64 -1 to ptr)", "i1", 1, ())
     return b.binary("and", *b.unify(mask, known))
 
 
-def _reversed(b: Builder, reg: Reg) -> Reg:
+def _reversed(b: IRBuilder, reg: Reg) -> Reg:
     return b.shuffle(reg, None, list(range(reg.lanes - 1, -1, -1)))
 
 
-def reverse(b: Builder, value: Value) -> Value:
+def reverse(b: IRBuilder, value: ElementValue) -> ElementValue:
     """Return the value with its lanes in reverse order."""
-    return Value(value.dtype, _reversed(b, value.re), None if value.im is None else _reversed(b, value.im))
+    return ElementValue(value.dtype, _reversed(b, value.re), None if value.im is None else _reversed(b, value.im))
 
 
-def reverse_mask(b: Builder, mask: Reg | None) -> Reg | None:
+def reverse_mask(b: IRBuilder, mask: Reg | None) -> Reg | None:
     """Return the mask with its lanes in reverse order; that of a constant is a constant."""
     if mask is None or not _is_constant(mask):
         return None if mask is None else _reversed(b, mask)
@@ -293,7 +299,7 @@ def leading_lanes(mask: Reg | None, count: int) -> int | None:
     return active if lanes and all(lanes[:active]) else None
 
 
-def picked_mask(b: Builder, mask: Reg | None, lanes: list[int], kept: list[bool]) -> Reg | None:
+def picked_mask(b: IRBuilder, mask: Reg | None, lanes: list[int], kept: list[bool]) -> Reg | None:
     """Return the mask whose lane m is lane `lanes[m]` of another one (None: all are on) where `kept`, and off elsewhere."""
     if mask is None or _is_constant(mask):
         known = ["i1 true"] * len(lanes) if mask is None else mask.text[1:-1].split(", ")
@@ -309,7 +315,7 @@ def _all_lanes(count: int) -> Reg:
     return Reg("splat (i1 true)", "i1", count, 0)
 
 
-def gather(b: Builder, place: Place, pointers: Reg, mask: Reg | None) -> Value:
+def gather(b: IRBuilder, place: BufferPointer, pointers: Reg, mask: Reg | None) -> ElementValue:
     """Load one element a lane from anywhere."""
     mask = mask if mask is not None else _all_lanes(pointers.lanes)
     raw = []
@@ -326,7 +332,7 @@ def gather(b: Builder, place: Place, pointers: Reg, mask: Reg | None) -> Value:
     return _value(b, place.buffer.dtype, raw)
 
 
-def scatter(b: Builder, place: Place, pointers: Reg, value: Value, mask: Reg | None) -> None:
+def scatter(b: IRBuilder, place: BufferPointer, pointers: Reg, value: ElementValue, mask: Reg | None) -> None:
     """Store one element a lane, in the order of the lanes."""
     mask = mask if mask is not None else _all_lanes(pointers.lanes)
     for p, raw in zip(_parts(b, place, pointers), _raw(b, value), strict=True):
@@ -338,21 +344,21 @@ def scatter(b: Builder, place: Place, pointers: Reg, value: Value, mask: Reg | N
         b.line(f"  call void @{name}({raw.typed}, {p.typed}, i32 {place.align}, {mask.typed}){place.metadata}")
 
 
-def splat_value(b: Builder, value: Value, count: int) -> Value:
+def splat_value(b: IRBuilder, value: ElementValue, count: int) -> ElementValue:
     """Return a uniform value repeated over all lanes."""
     im = None if value.im is None else b.splat(value.im, count)
-    return Value(value.dtype, b.splat(value.re, count), im)
+    return ElementValue(value.dtype, b.splat(value.re, count), im)
 
 
-def select_value(b: Builder, c: Reg, x: Value, y: Value) -> Value:
+def select_value(b: IRBuilder, c: Reg, x: ElementValue, y: ElementValue) -> ElementValue:
     """Return `c ? x : y`."""
     im = None
     if x.im is not None and y.im is not None:
         im = b.select(c, x.im, y.im)
-    return Value(x.dtype, b.select(c, x.re, y.re), im)
+    return ElementValue(x.dtype, b.select(c, x.re, y.re), im)
 
 
-def last_active(b: Builder, value: Value, mask: Reg | None) -> Value:
+def last_active(b: IRBuilder, value: ElementValue, mask: Reg | None) -> ElementValue:
     """Return the value of the last active lane as a uniform value."""
     count = value.lanes
     value = splat_value(b, value, count)
@@ -364,4 +370,4 @@ def last_active(b: Builder, value: Value, mask: Reg | None) -> Value:
         number = b.select(mask, vector(list(range(count)), "i32"), b.splat(const(0, "i32"), count))
         lane = b.call(f"llvm.vector.reduce.umax.v{count}i32", "i32", 1, (number,))
         picked = [b.pure(f"extractelement {p.typed}, {lane.typed}", p.elem, 1, (p, lane)) for p in parts]
-    return Value(value.dtype, picked[0], picked[1] if len(picked) > 1 else None)
+    return ElementValue(value.dtype, picked[0], picked[1] if len(picked) > 1 else None)

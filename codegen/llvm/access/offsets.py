@@ -9,7 +9,7 @@ from polyker.codegen.ir.kernel import KExpr, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, add_to, polynomial, times, wrap
 
 # The uniform part of an offset, the coefficient of LANE, and the variables of both.
-Split = tuple[Poly, Poly, tuple[str, ...]]
+OffsetSplit = tuple[Poly, Poly, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Offset:
 
 
 @dataclass(slots=True)
-class _Access:
+class _AccessOffsets:
     """Offsets of one access, by the values of the repeated variables in it (`names`); None: it was not seen yet.
 
     `slopes`: how much each of those variables adds to the offset for each step; None: not a constant.
@@ -45,10 +45,10 @@ class Offsets:
     def __init__(self) -> None:
         self.steps: dict[str, int] = {}
         self.kept: dict[int, Poly] = {}
-        self.splits: dict[int, Split] = {}
+        self.splits: dict[int, OffsetSplit] = {}
         self.families: dict[int, int] = {}
-        self._accesses: dict[tuple[str, int], _Access] = {}
-        self._alike: dict[tuple[str, tuple[KExpr, ...]], _Access] = {}
+        self._accesses: dict[tuple[str, int], _AccessOffsets] = {}
+        self._alike: dict[tuple[str, tuple[KExpr, ...]], _AccessOffsets] = {}
         self._alive: list[tuple[KExpr, ...]] = []
 
     def forget(self) -> None:
@@ -96,22 +96,22 @@ class Offsets:
         if all(isinstance(a, Var) for m in total for a in m):
             self.kept[id(total)] = total
 
-    def part(self, poly: Poly, split: Split) -> None:
+    def part(self, poly: Poly, split: OffsetSplit) -> None:
         """Keep the parts of an offset that is kept."""
         self.splits[id(poly)] = split
         self.kept[id(split[0])] = split[0]
 
-    def _place(self, access: _Access) -> tuple[int, ...] | None:
+    def _place(self, access: _AccessOffsets) -> tuple[int, ...] | None:
         """Return the values of the repeated variables in an access; None where one is not repeated here, or none is known."""
         try:
             return None if access.names is None else tuple([self.steps[n] for n in access.names])
         except KeyError:
             return None
 
-    def _access(self, name: str, indices: tuple[KExpr, ...]) -> _Access:
+    def _access(self, name: str, indices: tuple[KExpr, ...]) -> _AccessOffsets:
         access = self._accesses.get((name, id(indices)))
         if access is None:
-            access = self._alike.setdefault((name, indices), _Access(indices))
+            access = self._alike.setdefault((name, indices), _AccessOffsets(indices))
             self._accesses[name, id(indices)] = access
             self._alive.append(indices)
         return access

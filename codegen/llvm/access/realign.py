@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from polyker.codegen.llvm.text import Line, VectorLoad
 
 # Vectors that a piece of code has in registers beside its sums and those that others are made of.
-_BESIDE = 3
+_RESERVED_REGISTERS = 3
 
 
 def realigned(lines: Sequence[Line], registers: int) -> list[str]:
@@ -33,7 +33,7 @@ def realigned(lines: Sequence[Line], registers: int) -> list[str]:
                 windows[load.root, load.reg.type].append(load)
         sums = len({(load.root, load.at) for load in piece if not load.invariant})
         for loads in windows.values():
-            made |= _made(loads, registers - sums - _BESIDE)
+            made |= _made(loads, registers - sums - _RESERVED_REGISTERS)
     return [new for line in lines for new in made.get(line, [str(line)])]
 
 

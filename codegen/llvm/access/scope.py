@@ -9,12 +9,12 @@ from polyker.codegen.ir.kernel import KExpr, Op, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, add_to, as_constant, polynomial, times
 from polyker.codegen.ir.polynomial import atom as atom_poly
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.memory import Lanes, Place
+from polyker.codegen.llvm.access.memory import ActiveLanes, BufferPointer
 from polyker.codegen.llvm.access.offsets import Offsets
-from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.text import Builder, Reg, const, vector
+from polyker.codegen.llvm.convert import ElementValue
+from polyker.codegen.llvm.text import IRBuilder, Reg, const, vector
 
-ONE_LANE = Lanes(1)
+ONE_LANE = ActiveLanes(1)
 LANE = Var("\0lane")  # the number of the lane, in index polynomials
 
 
@@ -24,19 +24,21 @@ class Scope(ABC):
     `values`: what each Var is; `affine`: the polynomials of Vars that are substituted (the vector index, index Lets).
     """
 
-    def __init__(self, builder: Builder, places: dict[str, Place], strides: dict[str, tuple[Poly, ...]]) -> None:
+    def __init__(
+        self, builder: IRBuilder, places: dict[str, BufferPointer], strides: dict[str, tuple[Poly, ...]]
+    ) -> None:
         self.b = builder
         self.places = places
         self.strides = strides
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, ElementValue] = {}
         self.affine: dict[str, Poly] = {}
-        self.lanes: Lanes = ONE_LANE
+        self.lanes: ActiveLanes = ONE_LANE
         self.spare: Callable[[], Reg] = lambda: Reg("%spare", "ptr", 1, 0)
         self.offsets = Offsets()
         self._used: dict[str, Poly | None] = {}  # the Vars that polynomials were asked of since `offset` began
 
     @abstractmethod
-    def value(self, expr: KExpr) -> Value:
+    def value(self, expr: KExpr) -> ElementValue:
         """Return the value of an expression, uniform wherever its parts are."""
 
     # Index expressions
@@ -147,7 +149,7 @@ class Scope(ABC):
         self._used = {}
         return total
 
-    def pointer(self, place: Place, offset: Poly) -> Reg:
+    def pointer(self, place: BufferPointer, offset: Poly) -> Reg:
         """Return the pointer at a uniform offset: outer loops' terms first, the constant last."""
         if id(offset) not in self.offsets.kept:
             return self._further(place, self._common(place, offset), offset)
@@ -160,7 +162,7 @@ class Scope(ABC):
         common = self.b.pointer(family) or self.b.keep_pointer(family, self._common(place, offset))
         return self.b.keep_pointer(at, self._further(place, common, offset))
 
-    def _common(self, place: Place, offset: Poly) -> Reg:
+    def _common(self, place: BufferPointer, offset: Poly) -> Reg:
         """Return the pointer at a uniform offset but for its constant."""
         pointer = place.pointer
         terms: dict[int, list[Reg]] = {}
@@ -172,23 +174,23 @@ class Scope(ABC):
             pointer = memory.offset_pointer(self.b, place, pointer, self._sum(terms[level], 0))
         return pointer
 
-    def _further(self, place: Place, common: Reg, offset: Poly) -> Reg:
+    def _further(self, place: BufferPointer, common: Reg, offset: Poly) -> Reg:
         return memory.offset_pointer(self.b, place, common, const(offset.get((), 0), "i64"))
 
-    def pointers(self, place: Place, offset: Poly, more: Iterable[int]) -> list[Reg]:
+    def pointers(self, place: BufferPointer, offset: Poly, more: Iterable[int]) -> list[Reg]:
         """Return the pointers so many elements beyond a uniform offset."""
         fixed = offset.get((), 0)
         common = self.pointer(place, {m: c for m, c in offset.items() if m})
         return [memory.offset_pointer(self.b, place, common, const(fixed + n, "i64")) for n in more]
 
-    def guarded(self, place: Place, pointer: Reg, offset: Poly, condition: Reg | None) -> Reg:
+    def guarded(self, place: BufferPointer, pointer: Reg, offset: Poly, condition: Reg | None) -> Reg:
         """Return `pointer`, or that of a spare place where `condition` is off: a scalar access that may not happen."""
         if condition is None or (place.on_stack and as_constant(offset) is not None):
             return pointer
         # Only loads of such a place have offsets that are not known, and its parts lie further apart than those of a spare one.
         return self.b.select(condition, pointer, place.pointer if place.plane else self.spare())
 
-    def lane_pointers(self, place: Place, base: Poly, step: Poly, varying: list[Reg]) -> Reg:
+    def lane_pointers(self, place: BufferPointer, base: Poly, step: Poly, varying: list[Reg]) -> Reg:
         """Return a vector of pointers, one a lane."""
         terms = list(varying)
         if step:

@@ -13,21 +13,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from polyker.codegen.ir.kernel import Block, KExpr, Load, Store, Var
+from polyker.codegen.ir.kernel import KExpr, Load, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, constant, plus
 from polyker.codegen.ir.walk import subexpressions
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import LANE, Scope
-from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.convert import ElementValue
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 
 # The strides that are worth it: of a vector's elements one in so many is used.
 STRIDES = (2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StridedRow:
     """Every `stride`-th element of a buffer; accesses that differ in where they begin alone have one row."""
 
     buffer: str
@@ -36,10 +36,10 @@ class Row:
 
 
 # The first and last place of what is read of each row.
-RowPlaces: TypeAlias = dict[Row, tuple[int, int]]
+RowPlaces: TypeAlias = dict[StridedRow, tuple[int, int]]
 
 
-def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int] | None:
+def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[StridedRow, int] | None:
     """Return the row of an access in a vector loop and the place of its first lane; None where the stride is not a small one."""
     if e.places[buffer].buffer.dtype.is_complex:
         return None
@@ -51,7 +51,7 @@ def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[Row, int]
     if not all(_is_uniform(e, a) for m in offset for a in m):
         return None
     terms = sorted(offset.items(), key=lambda term: [a.name if isinstance(a, Var) else repr(a) for a in term[0]])
-    return Row(buffer, stride, tuple(terms)), first
+    return StridedRow(buffer, stride, tuple(terms)), first
 
 
 def _is_uniform(e: Scope, atom: KExpr) -> bool:
@@ -61,7 +61,7 @@ def _is_uniform(e: Scope, atom: KExpr) -> bool:
     return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(isinstance(p, Load) for p in parts)
 
 
-def rows_read(e: Scope, block: Block) -> RowPlaces:
+def rows_read(e: Scope, block: StmtBlock) -> RowPlaces:
     """Return the rows that the stores at the head of a vector loop's body read anyhow, each with its first and last place."""
     found: RowPlaces = {}
     for stmt in block:
@@ -77,7 +77,7 @@ def rows_read(e: Scope, block: Block) -> RowPlaces:
     return found
 
 
-def load(e: Scope, rows: RowPlaces, expr: Load, active: int, mask: Reg | None = None) -> Value | None:
+def load(e: Scope, rows: RowPlaces, expr: Load, active: int, mask: Reg | None = None) -> ElementValue | None:
     """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none.
 
     `rows`: what `rows_read` tells; `mask`: the lanes that are on, where that is known when the code runs.
@@ -109,7 +109,7 @@ def load(e: Scope, rows: RowPlaces, expr: Load, active: int, mask: Reg | None = 
     return memory.value_of(e.b, target.buffer.dtype, found)
 
 
-def load_masked(b: Builder, place: Place, pointer: Reg, stride: int, mask: Reg) -> Value:
+def load_masked(b: IRBuilder, place: BufferPointer, pointer: Reg, stride: int, mask: Reg) -> ElementValue:
     """Return every `stride`-th element where the mask is on, by masked vector loads; no other element is touched."""
     count, vectors = mask.lanes, []
     for k in range(stride):
@@ -121,11 +121,11 @@ def load_masked(b: Builder, place: Place, pointer: Reg, stride: int, mask: Reg) 
     return memory.value_of(b, place.buffer.dtype, found)
 
 
-def _offset(row: Row, start: int) -> Poly:
+def _offset(row: StridedRow, start: int) -> Poly:
     return plus(dict(row.terms), constant(start))
 
 
-def _picked(b: Builder, vectors: list[Reg], lanes: list[tuple[int, int] | None]) -> Reg:
+def _picked(b: IRBuilder, vectors: list[Reg], lanes: list[tuple[int, int] | None]) -> Reg:
     """Return a vector made of lanes of vectors as long: (which vector, which lane) each, None for any value."""
     count = len(lanes)
     used = sorted({lane[0] for lane in lanes if lane is not None})
@@ -147,7 +147,7 @@ def _picked(b: Builder, vectors: list[Reg], lanes: list[tuple[int, int] | None])
     return result
 
 
-def _fourth(b: Builder, vectors: list[Reg], first: int) -> Reg:
+def _fourth(b: IRBuilder, vectors: list[Reg], first: int) -> Reg:
     """Return every fourth lane of four vectors. What picks two such rows at a time is shared: eight shuffles for all four."""
     count, half = vectors[0].lanes, vectors[0].lanes // 2
     order = [first % 2 + 4 * m + other for other in (0, 2) for m in range(half)]
@@ -156,7 +156,7 @@ def _fourth(b: Builder, vectors: list[Reg], first: int) -> Reg:
     return b.shuffle(low, high, [*own, *(count + lane for lane in own)])
 
 
-def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
+def _woven_fours(b: IRBuilder, vectors: list[Reg], k: int) -> Reg:
     """Return vector k of the four that four vectors' lanes, interleaved, fill; see `_fourth`."""
     count, half = vectors[0].lanes, vectors[0].lanes // 2
     order = [x for lane in range(k // 2 * half, k // 2 * half + half) for x in (lane, count + lane)]
@@ -165,14 +165,14 @@ def _woven_fours(b: Builder, vectors: list[Reg], k: int) -> Reg:
     return b.shuffle(low, high, places)
 
 
-def interleaved(e: Scope, block: Block, *, masked: bool) -> list[Store]:
+def interleaved(e: Scope, block: StmtBlock, *, masked: bool) -> list[Store]:
     """Return the stores at the head of a vector loop's block that are stored together, in the order of their elements in memory.
 
     Each is computed before any is stored: none reads what another one writes. `masked`: the target masks stores cheaply; without
     it they are together all elements of a row.
     """
     found: dict[int, Store] = {}
-    row: Row | None = None
+    row: StridedRow | None = None
     for stmt in block[: max(STRIDES)]:
         if not isinstance(stmt, Store):
             break
@@ -196,13 +196,13 @@ def _reads(stmt: Store, buffer: str) -> bool:
     )
 
 
-def store_backwards(e: Scope, place: Place, base: Poly, value: Value, mask: Reg | None) -> None:
+def store_backwards(e: Scope, place: BufferPointer, base: Poly, value: ElementValue, mask: Reg | None) -> None:
     """Store a vector whose first lane's element is at `base`, each other one's before the last one's."""
     first = e.pointer(place, plus(base, constant(1 - value.lanes)))
     memory.store_vector(e.b, place, first, memory.reverse(e.b, value), memory.reverse_mask(e.b, mask))
 
 
-def store(e: Scope, stores: list[Store], values: list[Value]) -> None:
+def store(e: Scope, stores: list[Store], values: list[ElementValue]) -> None:
     """Store the values of what `interleaved` returned."""
     places = {}
     for stmt, value in zip(stores, values, strict=True):

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from polyker.codegen.ir.kernel import Block, For, Guard, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
+from polyker.codegen.ir.kernel import For, Guard, Let, Load, LoopKind, Prefetch, Stmt, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus
 from polyker.codegen.ir.polynomial import atom as atom_poly
 from polyker.codegen.ir.walk import loaded, statements, uses
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import Scope
-from polyker.codegen.llvm.access.transpose_rows import PIECE, Rows, interleaved, pointers_of
-from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.text import Builder, Reg
+from polyker.codegen.llvm.access.transpose_rows import PIECE_BYTES, TransposedRows, interleaved, pointers_of
+from polyker.codegen.llvm.convert import ElementValue
+from polyker.codegen.llvm.text import IRBuilder, Reg
 
 _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
@@ -44,13 +44,13 @@ def _suits(loop: For, stmt: Stmt) -> bool:
             return False
 
 
-def stored(block: Block) -> frozenset[str]:
+def stored(block: StmtBlock) -> frozenset[str]:
     """Return the names of the buffers that a block stores to."""
     return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
 
 
 @dataclass(slots=True)
-class Columns:
+class TransposeLoop:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
     `_blocks` has the transposed blocks of each load, by the iteration that they begin with and the rows that they have of so many
@@ -61,13 +61,13 @@ class Columns:
     loop: For
     lo: Poly
     trip: int
-    outer: Columns | None
+    outer: TransposeLoop | None
     step: int = 0
     _written: frozenset[str] = frozenset()
     _blocks: dict[tuple[str, frozenset[object], int, int, int, int], list[Reg]] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
     _late: frozenset[str] = frozenset()
-    rows: dict[tuple[str, frozenset[object]], Rows] = field(default_factory=dict)
+    rows: dict[tuple[str, frozenset[object]], TransposedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         stores = [s.buffer for s in statements(self.loop.body) if isinstance(s, Store)]
@@ -82,17 +82,17 @@ class Columns:
         self._asked.add(pointer.text)
         return new
 
-    def load(self, e: Scope, expr: Load) -> Value | None:
+    def load(self, e: Scope, expr: Load) -> ElementValue | None:
         """Return this iteration's value of a load; None unless it is contiguous along the loop and strided over the lanes."""
         here = self._load(e, expr)
         return here if here is not None or self.outer is None else self.outer.load(e, expr)
 
-    def _load(self, e: Scope, expr: Load) -> Value | None:
+    def _load(self, e: Scope, expr: Load) -> ElementValue | None:
         """Return what `load` does, of this loop alone."""
         rows, place = e.lanes.count, e.places[expr.buffer]
         active = memory.leading_lanes(e.lanes.mask, rows)
-        size = _power(min(max(1, PIECE // place.itemsize), self.trip, rows))
-        if not active or active == 1 or (size == 1 and place.itemsize < PIECE):
+        size = _power(min(max(1, PIECE_BYTES // place.itemsize), self.trip, rows))
+        if not active or active == 1 or (size == 1 and place.itemsize < PIECE_BYTES):
             # Of a single row nothing is gained; and LLVM 22 reads the wrong half of a piece of two doubles where the one lane is
             # compared on AVX-512.
             return None
@@ -115,7 +115,7 @@ class Columns:
         raw = self._blocks[key][column if direction > 0 else size - 1 - column]
         return memory.value_of(e.b, place.buffer.dtype, raw)
 
-    def store(self, e: Scope, stmt: Store, value: Value) -> bool:
+    def store(self, e: Scope, stmt: Store, value: ElementValue) -> bool:
         """Keep what an iteration stores, to be written by rows after the last one; False unless it is contiguous along the loop
         and strided over the lanes, and nothing else in the loop sees it."""
         rows, place = e.lanes.count, e.places[stmt.buffer]
@@ -131,7 +131,7 @@ class Columns:
             if varying or as_constant(stride) in (0, 1, -1):
                 return False
             first = 0 if direction > 0 else 1 - self.trip
-            self.rows[key] = Rows(place, plus(base, constant(first)), stride, active, direction)
+            self.rows[key] = TransposedRows(place, plus(base, constant(first)), stride, active, direction)
         self.rows[key].columns.append(memory.raw_of(e.b, value))
         return True
 
@@ -155,7 +155,7 @@ def _power(value: int) -> int:
     return 1 << (value.bit_length() - 1)
 
 
-def _block(b: Builder, place: Place, pointers: list[Reg], rows: int, size: int) -> list[Reg]:
+def _block(b: IRBuilder, place: BufferPointer, pointers: list[Reg], rows: int, size: int) -> list[Reg]:
     """Return the `size` columns of a block whose rows begin at the pointers; what is beyond the last pointer is undefined.
 
     Row p*size + r's piece stands at place p of register r; then each place of all registers together is a square matrix.
@@ -178,20 +178,20 @@ def _block(b: Builder, place: Place, pointers: list[Reg], rows: int, size: int) 
     return [b.shuffle(r, None, list(range(rows * parts))) for r in columns]
 
 
-def _joined(b: Builder, pieces: list[Reg | None]) -> Reg | None:
+def _joined(b: IRBuilder, pieces: list[Reg | None]) -> Reg | None:
     """Return pieces of one length after another, the last ones perhaps undefined."""
     while len(pieces) > 1:
         pieces = [_pair(b, x, y) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
 
 
-def _pair(b: Builder, x: Reg | None, y: Reg | None) -> Reg | None:
+def _pair(b: IRBuilder, x: Reg | None, y: Reg | None) -> Reg | None:
     if x is None:
         return None
     return b.shuffle(x, x if y is None else y, list(range(2 * x.lanes)))
 
 
-def _mixed(b: Builder, x: Reg | None, y: Reg | None, order: list[int]) -> Reg | None:
+def _mixed(b: IRBuilder, x: Reg | None, y: Reg | None, order: list[int]) -> Reg | None:
     if x is None:
         return None
     return b.shuffle(x, x if y is None else y, order)

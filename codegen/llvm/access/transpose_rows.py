@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
-from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import Scope
-from polyker.codegen.llvm.text import Builder, Reg, literal
+from polyker.codegen.llvm.text import IRBuilder, Reg, literal
 
-PIECE = 16  # bytes: within so many every vector unit shuffles in one cycle
+PIECE_BYTES = 16  # bytes: within so many every vector unit shuffles in one cycle
 
 
 @dataclass(slots=True)
-class Rows:
+class TransposedRows:
     """Columns that are to be stored by rows, `count` of them, in the order of the iterations: from the first element on, or
     (`direction` -1) towards it. The first row lies at the offset `corner`, the next `stride` further."""
 
-    place: Place
+    place: BufferPointer
     corner: Poly
     stride: Poly
     count: int
@@ -29,7 +29,7 @@ class Rows:
     columns: list[Reg] = field(default_factory=list)
 
 
-def transposed(e: Scope, rows: Rows) -> tuple[list[Reg], list[Reg], Reg | None]:
+def transposed(e: Scope, rows: TransposedRows) -> tuple[list[Reg], list[Reg], Reg | None]:
     """Return the pointers to the rows of a tile, the rows, and the mask of their elements (None: all)."""
     place = rows.place
     columns, filled, lanes = rows.columns[:: rows.direction], len(rows.columns), rows.columns[0].lanes
@@ -40,7 +40,7 @@ def transposed(e: Scope, rows: Rows) -> tuple[list[Reg], list[Reg], Reg | None]:
     return pointers, _turned(e.b, columns, place.itemsize), mask
 
 
-def pointers_of(e: Scope, place: Place, corner: Poly, stride: Poly, count: int) -> list[Reg]:
+def pointers_of(e: Scope, place: BufferPointer, corner: Poly, stride: Poly, count: int) -> list[Reg]:
     """Return the pointers to the first of `count` rows that are `stride` apart."""
     step = as_constant(stride)
     if step is None:
@@ -48,10 +48,10 @@ def pointers_of(e: Scope, place: Place, corner: Poly, stride: Poly, count: int) 
     return e.pointers(place, corner, [r * step for r in range(count)])
 
 
-def _turned(b: Builder, columns: list[Reg], itemsize: int) -> list[Reg]:
+def _turned(b: IRBuilder, columns: list[Reg], itemsize: int) -> list[Reg]:
     """Return the rows of a square matrix of elements, whose side is a power of two."""
     count = len(columns)
-    size = min(max(1, PIECE // itemsize), count)
+    size = min(max(1, PIECE_BYTES // itemsize), count)
     half = size // 2
     low = interleaved(count, size, 1, range(half))
     high = interleaved(count, size, 1, range(half, size))
@@ -62,7 +62,7 @@ def _turned(b: Builder, columns: list[Reg], itemsize: int) -> list[Reg]:
     return [places[r][_reversed(p, count // size)] for p in range(count // size) for r in range(size)]
 
 
-def _turned_places(b: Builder, registers: list[Reg], size: int) -> list[Reg]:
+def _turned_places(b: IRBuilder, registers: list[Reg], size: int) -> list[Reg]:
     """Return the rows of a square matrix of groups of `size` elements, in the order of their numbers with the bits reversed.
 
     The groups with even numbers of two registers become one, those with odd numbers another.

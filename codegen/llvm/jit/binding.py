@@ -130,7 +130,7 @@ def library_address(name: str) -> int | None:
     return None
 
 
-class Library:
+class LinkedCode:
     """Machine code in memory, freed some time after the object is: see `free_dropped`."""
 
     __slots__ = ("__weakref__", "address")
@@ -156,7 +156,7 @@ class Library:
         _living[id(code)] = code
 
 
-class _Code(ref[Library]):
+class _Code(ref[LinkedCode]):
     """What LLVM keeps of a library; in `_dropped` once nobody holds that any more."""
 
     __slots__ = ("handles",)
@@ -165,7 +165,7 @@ class _Code(ref[Library]):
 
 # A library may be dropped anywhere: in a thread that holds LLVM's lock, or in one that a signal handler or the end of the process
 # may stop. So all that happens then is that a C function puts it in this queue.
-_dropped: deque[ref[Library]] = deque()
+_dropped: deque[ref[LinkedCode]] = deque()
 _living: dict[int, _Code] = {}
 # At the interpreter's end threads may still run kernels: the code goes with the process.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_living))

@@ -67,7 +67,7 @@ class LoadedCode:
     address: int
     text: str = field(repr=False)
     target: Target
-    _library: llvm.Library | None = field(default=None, repr=False, compare=False)
+    _library: llvm.LinkedCode | None = field(default=None, repr=False, compare=False)
 
     def assembly(self) -> str:
         """Return the assembly text."""
@@ -94,20 +94,20 @@ def build(text: str, target: Target) -> LoadedCode:
     image = object_code(text, target)
     if not is_host(target):
         return LoadedCode(0, text, target)
-    library = run_exclusively(lambda: llvm.Library(image, "kernel", EXTERNALS))
+    library = run_exclusively(lambda: llvm.LinkedCode(image, "kernel", EXTERNALS))
     return LoadedCode(library.address, text, target, library)
 
 
 def own_library(
     text: str, symbol: str, target: Target, effort: int, imports: frozenset[str] = frozenset()
-) -> llvm.Library:
+) -> llvm.LinkedCode:
     """Return the machine code of a module of polyker's own, which is no kernel; `effort` as of `llvm.machine`."""
 
-    def made() -> llvm.Library:
+    def made() -> llvm.LinkedCode:
         module = llvm.parse(text)
         llvm.optimize(module, target.triple, target.cpu, target.features)
         image = llvm.emit_object(module, target.triple, target.cpu, target.features, effort)
-        return llvm.Library(image, symbol, imports)
+        return llvm.LinkedCode(image, symbol, imports)
 
     return run_exclusively(made)
 

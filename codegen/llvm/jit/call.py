@@ -20,12 +20,12 @@ from polyker.codegen.llvm.jit.call_table import (
     POINTERS,
     WARN_ON_WRITE,
     WRITEABLE,
-    Api,
-    Kind,
+    ApiWord,
     Objects,
-    Record,
-    Row,
-    Table,
+    ParameterKind,
+    RecordWord,
+    RowWord,
+    TableWord,
 )
 from polyker.cost.memory import KEPT
 from polyker.machine.model import Target
@@ -39,10 +39,10 @@ entry:
   %pointers = alloca [$POINTERS x ptr]
   %holder = call ptr @field(ptr %self, i64 $item)
   %table = call ptr @field(ptr %holder, i64 $data)
-  %api = call ptr @pointer(ptr %table, i64 $Table_API)
-  %count = call i64 @word(ptr %table, i64 $Table_COUNT)
-  %positional = call i64 @word(ptr %table, i64 $Table_POSITIONAL)
-  %rows = call i64 @word(ptr %table, i64 $Table_ROWS)
+  %api = call ptr @pointer(ptr %table, i64 $TableWord_API)
+  %count = call i64 @word(ptr %table, i64 $TableWord_COUNT)
+  %positional = call i64 @word(ptr %table, i64 $TableWord_POSITIONAL)
+  %rows = call i64 @word(ptr %table, i64 $TableWord_ROWS)
   %many = icmp ugt i64 %nargs, %positional
   br i1 %many, label %slow, label %keywords
 keywords:
@@ -81,11 +81,11 @@ word:
   %value.index = add i64 %nargs, %j
   %value = call ptr @pointer(ptr %args, i64 %value.index)
   %j.next = add i64 %j, 1
-  %out.name = call ptr @pointer(ptr %table, i64 $Table_OUT)
+  %out.name = call ptr @pointer(ptr %table, i64 $TableWord_OUT)
   %is.out = icmp eq ptr %key, %out.name
   br i1 %is.out, label %out.is, label %search
 out.is:
-  %none = call ptr @pointer(ptr %table, i64 $Table_NONE)
+  %none = call ptr @pointer(ptr %table, i64 $TableWord_NONE)
   %is.none = icmp eq ptr %value, %none
   %out.value = select i1 %is.none, ptr null, ptr %value
   br label %keyword
@@ -94,7 +94,7 @@ search: ; names of parameters given by position cannot be given again: the searc
   %p.end = icmp eq i64 %p, %count
   br i1 %p.end, label %slow, label %look
 look:
-  %known = call ptr @pointer(ptr %table, i64 $Table_NAMES)
+  %known = call ptr @pointer(ptr %table, i64 $TableWord_NAMES)
   %candidate = call ptr @pointer(ptr %known, i64 %p)
   %found = icmp eq ptr %candidate, %key
   br i1 %found, label %assign, label %other
@@ -114,7 +114,7 @@ try:
   %t.end = icmp eq i64 %t, %rows
   br i1 %t.end, label %slow, label %row
 row:
-  %row.index = add i64 %t, $Table_ROW
+  %row.index = add i64 %t, $TableWord_ROW
   %found.row = call ptr @pointer(ptr %table, i64 %row.index)
   %verdict = call i64 @fits(ptr %table, ptr %found.row, ptr %arguments, ptr %target, ptr %pointers, ptr %scalars)
   switch i64 %verdict, label %slow [
@@ -131,16 +131,16 @@ go:
 done:
   ret ptr %result
 slow:
-  %python = call ptr @pointer(ptr %table, i64 $Table_SLOW)
+  %python = call ptr @pointer(ptr %table, i64 $TableWord_SLOW)
   %absent = icmp eq ptr %python, null
   br i1 %absent, label %miss, label %hand_on
 miss:
-  %missing = call ptr @pointer(ptr %table, i64 $Table_MISSING)
-  %incref = call ptr @pointer(ptr %api, i64 $Api_INCREF)
+  %missing = call ptr @pointer(ptr %table, i64 $TableWord_MISSING)
+  %incref = call ptr @pointer(ptr %api, i64 $ApiWord_INCREF)
   call void %incref(ptr %missing)
   ret ptr %missing
 hand_on:
-  %vectorcall = call ptr @pointer(ptr %api, i64 $Api_VECTORCALL)
+  %vectorcall = call ptr @pointer(ptr %api, i64 $ApiWord_VECTORCALL)
   %handed.result = call ptr %vectorcall(ptr %python, ptr %args, i64 %nargs, ptr %kwnames)
   ret ptr %handed.result
 }
@@ -150,12 +150,16 @@ hand_on:
 def entry_text(triple: str, objects: Objects) -> str:
     """Return the LLVM IR module of the entry, `call`, for objects laid out like that."""
     places = {name: getattr(objects, name) for name in objects.__dataclass_fields__}
-    numbers = {f"{words.__name__}_{w.name}": w.value for words in (Api, Table, Row, Record, Kind) for w in words}
+    numbers = {
+        f"{words.__name__}_{w.name}": w.value
+        for words in (ApiWord, TableWord, RowWord, RecordWord, ParameterKind)
+        for w in words
+    }
     return Template("\n".join(('target triple = "$triple"', MATCH, SCRATCH, RUN, CALL))).substitute(
         places,
         **numbers,
         triple=triple,
-        record_words=len(Record),
+        record_words=len(RecordWord),
         access=WRITEABLE | WARN_ON_WRITE,
         writeable=WRITEABLE,
         NAMES=NAMES,
@@ -165,7 +169,7 @@ def entry_text(triple: str, objects: Objects) -> str:
     )
 
 
-def entry(target: Target, objects: Objects) -> llvm.Library:
+def entry(target: Target, objects: Objects) -> llvm.LinkedCode:
     """Return the entry's machine code for this machine."""
     # Straight compares and calls: more effort takes ten times as long and saves a few nanoseconds a call.
     return own_library(entry_text(target.triple, objects), "call", target, 0)

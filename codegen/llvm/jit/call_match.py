@@ -43,22 +43,22 @@ define internal i64 @rank_of(ptr %array) alwaysinline {
 ; Whether %a is an array, of no subclass, of the record's dtype, shape and strides.
 define internal i1 @is_like(ptr %a, ptr %table, ptr %record) {
   %type = call ptr @field(ptr %a, i64 $type)
-  %ndarray = call ptr @pointer(ptr %table, i64 $Table_ARRAY)
+  %ndarray = call ptr @pointer(ptr %table, i64 $TableWord_ARRAY)
   %plain = icmp eq ptr %type, %ndarray
   br i1 %plain, label %typed, label %no
 typed:
   %dtype = call ptr @field(ptr %a, i64 $dtype)
-  %wanted = call ptr @pointer(ptr %record, i64 $Record_DTYPE)
+  %wanted = call ptr @pointer(ptr %record, i64 $RecordWord_DTYPE)
   %same = icmp eq ptr %dtype, %wanted
   %rank = call i64 @rank_of(ptr %a)
-  %dimensions = call i64 @word(ptr %record, i64 $Record_RANK)
+  %dimensions = call i64 @word(ptr %record, i64 $RecordWord_RANK)
   %ranked = icmp eq i64 %rank, %dimensions
   %both = and i1 %same, %ranked
   br i1 %both, label %head, label %no
 head:
   %shape = call ptr @field(ptr %a, i64 $shape)
   %strides = call ptr @field(ptr %a, i64 $strides)
-  %extents = call ptr @pointer(ptr %record, i64 $Record_SHAPE)
+  %extents = call ptr @pointer(ptr %record, i64 $RecordWord_SHAPE)
   %steps = getelementptr i64, ptr %extents, i64 %rank
   br label %loop
 loop:
@@ -88,9 +88,9 @@ no:
 define internal i64 @fits(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers, ptr %scalars) {
 entry:
   %overflow = alloca i32
-  %weak = call ptr @pointer(ptr %row, i64 $Row_PLAN)
+  %weak = call ptr @pointer(ptr %row, i64 $RowWord_PLAN)
   %plan = call ptr @field(ptr %weak, i64 $referent)
-  %none = call ptr @pointer(ptr %table, i64 $Table_NONE)
+  %none = call ptr @pointer(ptr %table, i64 $TableWord_NONE)
   %there = icmp ne ptr %plan, %none
   br i1 %there, label %counted, label %no
 counted:
@@ -98,10 +98,10 @@ counted:
   %alive = icmp ne i32 %references, 0
   br i1 %alive, label %begin, label %no
 begin:
-  %api = call ptr @pointer(ptr %table, i64 $Table_API)
-  %count = call i64 @word(ptr %table, i64 $Table_COUNT)
-  %records = call ptr @pointer(ptr %row, i64 $Row_PARAMETERS)
-  %passed = call i64 @word(ptr %row, i64 $Row_PASSED)
+  %api = call ptr @pointer(ptr %table, i64 $TableWord_API)
+  %count = call i64 @word(ptr %table, i64 $TableWord_COUNT)
+  %records = call ptr @pointer(ptr %row, i64 $RowWord_PARAMETERS)
+  %passed = call i64 @word(ptr %row, i64 $RowWord_PASSED)
   br label %loop
 loop:
   %k = phi i64 [ 0, %begin ], [ %next, %advance ]
@@ -112,22 +112,22 @@ parameter:
   %a = call ptr @pointer(ptr %arguments, i64 %k)
   %at = mul i64 %k, $record_words
   %record = getelementptr i64, ptr %records, i64 %at
-  %kind = call i64 @word(ptr %record, i64 $Record_KIND)
+  %kind = call i64 @word(ptr %record, i64 $RecordWord_KIND)
   %absent = icmp eq ptr %a, null
-  %unwanted = icmp uge i64 %kind, $Kind_FIXED
+  %unwanted = icmp uge i64 %kind, $ParameterKind_FIXED
   br i1 %absent, label %nothing, label %given
 nothing:
   br i1 %unwanted, label %advance, label %no
 given:
-  %slot = call i64 @word(ptr %record, i64 $Record_SLOT)
+  %slot = call i64 @word(ptr %record, i64 $RecordWord_SLOT)
   %place = getelementptr ptr, ptr %pointers, i64 %slot
   %scalar = getelementptr i64, ptr %scalars, i64 %k
   switch i64 %kind, label %integer [
-    i64 $Kind_ARRAY, label %array
-    i64 $Kind_FLOAT_F64, label %float
-    i64 $Kind_FLOAT_F32, label %float
-    i64 $Kind_SCALAR, label %numpy
-    i64 $Kind_ABSENT, label %no
+    i64 $ParameterKind_ARRAY, label %array
+    i64 $ParameterKind_FLOAT_F64, label %float
+    i64 $ParameterKind_FLOAT_F32, label %float
+    i64 $ParameterKind_SCALAR, label %numpy
+    i64 $ParameterKind_ABSENT, label %no
   ]
 array:
   %like = call i1 @is_like(ptr %a, ptr %table, ptr %record)
@@ -143,7 +143,7 @@ placed:
   br label %advance
 numpy:
   %type.n = call ptr @field(ptr %a, i64 $type)
-  %wanted.n = call ptr @pointer(ptr %record, i64 $Record_DTYPE)
+  %wanted.n = call ptr @pointer(ptr %record, i64 $RecordWord_DTYPE)
   %is.n = icmp eq ptr %type.n, %wanted.n
   br i1 %is.n, label %held, label %no
 held:
@@ -151,20 +151,20 @@ held:
   br label %placed
 float:
   %type.f = call ptr @field(ptr %a, i64 $type)
-  %wanted.f = call ptr @pointer(ptr %table, i64 $Table_FLOAT)
+  %wanted.f = call ptr @pointer(ptr %table, i64 $TableWord_FLOAT)
   %is.f = icmp eq ptr %type.f, %wanted.f
   br i1 %is.f, label %number, label %no
 number:
-  %as_double = call ptr @pointer(ptr %api, i64 $Api_AS_DOUBLE)
+  %as_double = call ptr @pointer(ptr %api, i64 $ApiWord_AS_DOUBLE)
   %value = call double %as_double(ptr %a)
   store ptr %scalar, ptr %place
-  %is.f64 = icmp eq i64 %kind, $Kind_FLOAT_F64
+  %is.f64 = icmp eq i64 %kind, $ParameterKind_FLOAT_F64
   br i1 %is.f64, label %wide, label %narrow
 wide:
   store double %value, ptr %scalar
   br label %advance
 narrow:
-  %limit.at = getelementptr i64, ptr %record, i64 $Record_EXTRA
+  %limit.at = getelementptr i64, ptr %record, i64 $RecordWord_EXTRA
   %limit = load double, ptr %limit.at
   %negated = fneg double %value
   %positive = fcmp oge double %value, 0.0
@@ -177,25 +177,25 @@ rounded:
   br label %advance
 integer:
   %type.i = call ptr @field(ptr %a, i64 $type)
-  %wanted.i = call ptr @pointer(ptr %table, i64 $Table_INT)
+  %wanted.i = call ptr @pointer(ptr %table, i64 $TableWord_INT)
   %is.i = icmp eq ptr %type.i, %wanted.i
   br i1 %is.i, label %whole, label %no
 whole:
-  %as_integer = call ptr @pointer(ptr %api, i64 $Api_AS_INTEGER)
+  %as_integer = call ptr @pointer(ptr %api, i64 $ApiWord_AS_INTEGER)
   %n = call i64 %as_integer(ptr %a, ptr %overflow)
   %over = load i32, ptr %overflow
   %small = icmp eq i32 %over, 0
   br i1 %small, label %ranged, label %slow
 ranged:
-  %is.size = icmp uge i64 %kind, $Kind_SIZE
+  %is.size = icmp uge i64 %kind, $ParameterKind_SIZE
   br i1 %is.size, label %size, label %scale
 size:
-  %size.wanted = call i64 @word(ptr %record, i64 $Record_DTYPE)
+  %size.wanted = call i64 @word(ptr %record, i64 $RecordWord_DTYPE)
   %size.same = icmp eq i64 %n, %size.wanted
   br i1 %size.same, label %advance, label %no
 scale:
-  %low = call i64 @word(ptr %record, i64 $Record_LOW)
-  %high = call i64 @word(ptr %record, i64 $Record_HIGH)
+  %low = call i64 @word(ptr %record, i64 $RecordWord_LOW)
+  %high = call i64 @word(ptr %record, i64 $RecordWord_HIGH)
   %above = icmp sge i64 %n, %low
   %below = icmp sle i64 %n, %high
   %inside = and i1 %above, %below
@@ -203,8 +203,8 @@ scale:
 stored:
   store ptr %scalar, ptr %place
   switch i64 %kind, label %plain [
-    i64 $Kind_INT_F64, label %to.f64
-    i64 $Kind_INT_F32, label %to.f32
+    i64 $ParameterKind_INT_F64, label %to.f64
+    i64 $ParameterKind_INT_F32, label %to.f32
   ]
 plain: ; the low bytes, whatever the width: memory is little-endian
   store i64 %n, ptr %scalar
@@ -226,24 +226,24 @@ outputs:
   %fresh = icmp eq ptr %out, null
   br i1 %fresh, label %made, label %one
 made:
-  %may = call i64 @word(ptr %row, i64 $Row_FRESH)
+  %may = call i64 @word(ptr %row, i64 $RowWord_FRESH)
   %allowed = icmp ne i64 %may, 0
   br i1 %allowed, label %aligned, label %no
 one:
-  %number.out = call i64 @word(ptr %row, i64 $Row_OUTPUTS)
-  %takes = call i64 @word(ptr %row, i64 $Row_TAKES)
+  %number.out = call i64 @word(ptr %row, i64 $RowWord_OUTPUTS)
+  %takes = call i64 @word(ptr %row, i64 $RowWord_TAKES)
   %taken = icmp ne i64 %takes, 0
   br i1 %taken, label %kind.out, label %slow
 kind.out:
-  %results = call ptr @pointer(ptr %row, i64 $Row_RESULTS)
-  %bounds = call ptr @pointer(ptr %row, i64 $Row_BOUNDS)
+  %results = call ptr @pointer(ptr %row, i64 $RowWord_RESULTS)
+  %bounds = call ptr @pointer(ptr %row, i64 $RowWord_BOUNDS)
   %single = icmp eq i64 %number.out, 1
   br i1 %single, label %each, label %several
 several:
   %type.out = call ptr @field(ptr %out, i64 $type)
-  %tuple = call ptr @pointer(ptr %table, i64 $Table_TUPLE)
+  %tuple = call ptr @pointer(ptr %table, i64 $TableWord_TUPLE)
   %is.tuple = icmp eq ptr %type.out, %tuple
-  %class.out = call ptr @pointer(ptr %table, i64 $Table_RESULT)
+  %class.out = call ptr @pointer(ptr %table, i64 $TableWord_RESULT)
   %is.result = icmp eq ptr %type.out, %class.out
   %is.either = or i1 %is.tuple, %is.result
   br i1 %is.either, label %length, label %slow
@@ -305,7 +305,7 @@ apart:
   br label %nears
 aligned:
   %bits.all = phi i64 [ %bits, %made ], [ %bits.out, %each ]
-  %mask = call i64 @word(ptr %row, i64 $Row_MISALIGNED)
+  %mask = call i64 @word(ptr %row, i64 $RowWord_MISALIGNED)
   %wrong = and i64 %bits.all, %mask
   %right = icmp eq i64 %wrong, 0
   br i1 %right, label %yes, label %slow

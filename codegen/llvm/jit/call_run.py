@@ -21,7 +21,7 @@ RUN = """\
 ; Drop the references in %objects; those not there are null.
 define internal void @release(ptr %api, ptr %objects, i64 %count) {
 entry:
-  %decref = call ptr @pointer(ptr %api, i64 $Api_DECREF)
+  %decref = call ptr @pointer(ptr %api, i64 $ApiWord_DECREF)
   br label %loop
 loop:
   %k = phi i64 [ 0, %entry ], [ %next, %body ]
@@ -42,16 +42,16 @@ entry:
   %fresh = alloca [$OUTPUTS x ptr]
   %report = alloca [3 x ptr]
   store [$OUTPUTS x ptr] zeroinitializer, ptr %fresh
-  %api = call ptr @pointer(ptr %table, i64 $Table_API)
-  %incref = call ptr @pointer(ptr %api, i64 $Api_INCREF)
-  %decref = call ptr @pointer(ptr %api, i64 $Api_DECREF)
-  %vectorcall = call ptr @pointer(ptr %api, i64 $Api_VECTORCALL)
-  %weak = call ptr @pointer(ptr %row, i64 $Row_PLAN)
+  %api = call ptr @pointer(ptr %table, i64 $TableWord_API)
+  %incref = call ptr @pointer(ptr %api, i64 $ApiWord_INCREF)
+  %decref = call ptr @pointer(ptr %api, i64 $ApiWord_DECREF)
+  %vectorcall = call ptr @pointer(ptr %api, i64 $ApiWord_VECTORCALL)
+  %weak = call ptr @pointer(ptr %row, i64 $RowWord_PLAN)
   %plan = call ptr @field(ptr %weak, i64 $referent)
   call void %incref(ptr %plan)
-  %passed = call i64 @word(ptr %row, i64 $Row_PASSED)
-  %count = call i64 @word(ptr %row, i64 $Row_OUTPUTS)
-  %results = call ptr @pointer(ptr %row, i64 $Row_RESULTS)
+  %passed = call i64 @word(ptr %row, i64 $RowWord_PASSED)
+  %count = call i64 @word(ptr %row, i64 $RowWord_OUTPUTS)
+  %results = call ptr @pointer(ptr %row, i64 $RowWord_RESULTS)
   %behind = getelementptr ptr, ptr %pointers, i64 %passed
   %given = icmp ne ptr %out, null
   %owned = select i1 %given, i64 0, i64 %count
@@ -63,12 +63,12 @@ make:
 new:
   %at = mul i64 %k, $record_words
   %record = getelementptr i64, ptr %results, i64 %at
-  %dtype = call ptr @pointer(ptr %record, i64 $Record_DTYPE)
-  %rank = call i64 @word(ptr %record, i64 $Record_RANK)
+  %dtype = call ptr @pointer(ptr %record, i64 $RecordWord_DTYPE)
+  %rank = call i64 @word(ptr %record, i64 $RecordWord_RANK)
   %rank.short = trunc i64 %rank to i32
-  %shape = call ptr @pointer(ptr %record, i64 $Record_SHAPE)
+  %shape = call ptr @pointer(ptr %record, i64 $RecordWord_SHAPE)
   call void %incref(ptr %dtype) ; PyArray_Empty takes this reference
-  %empty = call ptr @pointer(ptr %api, i64 $Api_EMPTY)
+  %empty = call ptr @pointer(ptr %api, i64 $ApiWord_EMPTY)
   %array = call ptr %empty(i32 %rank.short, ptr %shape, ptr %dtype, i32 0)
   %array.at = getelementptr ptr, ptr %fresh, i64 %k
   store ptr %array, ptr %array.at
@@ -87,7 +87,7 @@ copies:
 origin:
   %c.at = mul i64 %c, $record_words
   %c.record = getelementptr i64, ptr %results, i64 %c.at
-  %source = call i64 @word(ptr %c.record, i64 $Record_EXTRA)
+  %source = call i64 @word(ptr %c.record, i64 $RecordWord_EXTRA)
   %inout = icmp sge i64 %source, 0
   br i1 %inout, label %copy, label %copied
 copy:
@@ -102,7 +102,7 @@ chosen:
   %itself = icmp eq ptr %from, %into
   br i1 %itself, label %copied, label %transfer
 transfer:
-  %copy_into = call ptr @pointer(ptr %api, i64 $Api_COPY)
+  %copy_into = call ptr @pointer(ptr %api, i64 $ApiWord_COPY)
   %failed = call i32 %copy_into(ptr %into, ptr %from)
   %well = icmp eq i32 %failed, 0
   br i1 %well, label %copied, label %undone
@@ -110,11 +110,11 @@ copied:
   %c.next = add i64 %c, 1
   br label %copies
 lend:
-  %temporaries = call i64 @word(ptr %row, i64 $Row_SCRATCH)
+  %temporaries = call i64 @word(ptr %row, i64 $RowWord_SCRATCH)
   %none = icmp eq i64 %temporaries, 0
   br i1 %none, label %start, label %allocate
 allocate:
-  %bytes = call i64 @word(ptr %row, i64 $Row_SCRATCH_BYTES)
+  %bytes = call i64 @word(ptr %row, i64 $RowWord_SCRATCH_BYTES)
   %padded = add i64 %bytes, 72
   %memory = call ptr @lend(ptr %api, i64 %padded)
   %lent = icmp ne ptr %memory, null
@@ -123,7 +123,7 @@ align:
   %memory.at = ptrtoint ptr %memory to i64
   %rounded = add i64 %memory.at, 71
   %first = and i64 %rounded, -64
-  %offsets = call ptr @pointer(ptr %row, i64 $Row_SCRATCH_OFFSETS)
+  %offsets = call ptr @pointer(ptr %row, i64 $RowWord_SCRATCH_OFFSETS)
   %scratch = getelementptr ptr, ptr %behind, i64 %count
   br label %place
 place:
@@ -137,19 +137,19 @@ place:
   br i1 %s.all, label %start, label %place
 start:
   %block = phi ptr [ null, %lend ], [ %memory, %place ]
-  %mark = call ptr @pointer(ptr %row, i64 $Row_MARK)
+  %mark = call ptr @pointer(ptr %row, i64 $RowWord_MARK)
   store i8 1, ptr %mark
-  %function = call ptr @pointer(ptr %row, i64 $Row_FUNCTION)
-  %integers = call ptr @pointer(ptr %row, i64 $Row_INTEGERS)
-  %unlock = call i64 @word(ptr %row, i64 $Row_UNLOCK)
+  %function = call ptr @pointer(ptr %row, i64 $RowWord_FUNCTION)
+  %integers = call ptr @pointer(ptr %row, i64 $RowWord_INTEGERS)
+  %unlock = call i64 @word(ptr %row, i64 $RowWord_UNLOCK)
   %locked = icmp eq i64 %unlock, 0
   br i1 %locked, label %short, label %long
 short:
   %status.short = call i64 %function(ptr %pointers, ptr %integers)
   br label %ran
 long:
-  %save = call ptr @pointer(ptr %api, i64 $Api_SAVE_THREAD)
-  %restore = call ptr @pointer(ptr %api, i64 $Api_RESTORE_THREAD)
+  %save = call ptr @pointer(ptr %api, i64 $ApiWord_SAVE_THREAD)
+  %restore = call ptr @pointer(ptr %api, i64 $ApiWord_RESTORE_THREAD)
   %thread = call ptr %save()
   %status.long = call i64 %function(ptr %pointers, ptr %integers)
   call void %restore(ptr %thread)
@@ -171,7 +171,7 @@ theirs:
   %tuple.given = icmp ne i64 %count, 1
   br i1 %tuple.given, label %regather, label %same
 regather:
-  %class.given = call ptr @pointer(ptr %table, i64 $Table_RESULT)
+  %class.given = call ptr @pointer(ptr %table, i64 $TableWord_RESULT)
   %items = getelementptr i8, ptr %out, i64 $item
   %tuple.theirs = call ptr %vectorcall(ptr %class.given, ptr %items, i64 %count, ptr null)
   ret ptr %tuple.theirs
@@ -189,7 +189,7 @@ shaped:
   %is_scalar = icmp eq i64 %result.rank, 0
   br i1 %is_scalar, label %unwrap, label %next
 unwrap:
-  %return = call ptr @pointer(ptr %api, i64 $Api_RETURN)
+  %return = call ptr @pointer(ptr %api, i64 $ApiWord_RETURN)
   %scalar = call ptr %return(ptr %result)
   store ptr %scalar, ptr %result.at
   %unwrapped = icmp ne ptr %scalar, null
@@ -204,12 +204,12 @@ only:
   %single = load ptr, ptr %fresh
   ret ptr %single
 gather:
-  %class = call ptr @pointer(ptr %table, i64 $Table_RESULT)
+  %class = call ptr @pointer(ptr %table, i64 $TableWord_RESULT)
   %tuple = call ptr %vectorcall(ptr %class, ptr %fresh, i64 %count, ptr null)
   call void @release(ptr %api, ptr %fresh, i64 %count)
   ret ptr %tuple
 fail:
-  %from_integer = call ptr @pointer(ptr %api, i64 $Api_FROM_INTEGER)
+  %from_integer = call ptr @pointer(ptr %api, i64 $ApiWord_FROM_INTEGER)
   %code = call ptr %from_integer(i64 %status)
   %coded = icmp ne ptr %code, null
   br i1 %coded, label %placed, label %failed.end
@@ -224,7 +224,7 @@ raise:
   store ptr %code, ptr %report.1
   %report.2 = getelementptr ptr, ptr %report, i64 2
   store ptr %pointers.number, ptr %report.2
-  %raiser = call ptr @pointer(ptr %table, i64 $Table_FAILED)
+  %raiser = call ptr @pointer(ptr %table, i64 $TableWord_FAILED)
   %nothing = call ptr %vectorcall(ptr %raiser, ptr %report, i64 3, ptr null)
   call void %decref(ptr %nothing)
   call void %decref(ptr %pointers.number)

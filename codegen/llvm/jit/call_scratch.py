@@ -9,7 +9,7 @@ SCRATCH = """\
 ; Return a block of at least %size bytes that begins with its size, null if there is no memory.
 define internal ptr @lend(ptr %api, i64 %size) {
 entry:
-  %spare = getelementptr i64, ptr %api, i64 $Api_SPARE
+  %spare = getelementptr i64, ptr %api, i64 $ApiWord_SPARE
   %kept = atomicrmw xchg ptr %spare, ptr null acq_rel
   %none = icmp eq ptr %kept, null
   br i1 %none, label %allocate, label %try
@@ -18,11 +18,11 @@ try:
   %enough = icmp uge i64 %kept.size, %size
   br i1 %enough, label %done, label %drop
 drop:
-  %free = call ptr @pointer(ptr %api, i64 $Api_FREE)
+  %free = call ptr @pointer(ptr %api, i64 $ApiWord_FREE)
   call void %free(ptr %kept)
   br label %allocate
 allocate:
-  %malloc = call ptr @pointer(ptr %api, i64 $Api_MALLOC)
+  %malloc = call ptr @pointer(ptr %api, i64 $ApiWord_MALLOC)
   %made = call ptr %malloc(i64 %size)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %done, label %note
@@ -41,13 +41,13 @@ entry:
   %small = icmp ule i64 %size, $KEPT
   br i1 %small, label %keep, label %drop
 keep:
-  %spare = getelementptr i64, ptr %api, i64 $Api_SPARE
+  %spare = getelementptr i64, ptr %api, i64 $ApiWord_SPARE
   %other = atomicrmw xchg ptr %spare, ptr %block acq_rel
   %alone = icmp eq ptr %other, null
   br i1 %alone, label %done, label %drop
 drop:
   %surplus = phi ptr [ %block, %entry ], [ %other, %keep ]
-  %free = call ptr @pointer(ptr %api, i64 $Api_FREE)
+  %free = call ptr @pointer(ptr %api, i64 $ApiWord_FREE)
   call void %free(ptr %surplus)
   br label %done
 done:

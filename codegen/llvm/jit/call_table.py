@@ -1,7 +1,7 @@
 """The tables that say what a call of a kernel looks like, as the emitted entry reads them (codegen.llvm.jit.call).
 
-A table is an array of 64-bit words: the callable's own (`Table`), then the addresses of its rows. A row (`Row`) is one way of
-calling met before: element type, shape and strides of each array, and the kernel that serves it. The enumerations number
+A table is an array of 64-bit words: the callable's own (`TableWord`), then the addresses of its rows. A row (`RowWord`) is one
+way of calling met before: element type, shape and strides of each array, and the kernel that serves it. The enumerations number
 the words.
 """
 
@@ -13,13 +13,13 @@ from enum import IntEnum, auto
 NAMES, OUTPUTS, POINTERS, ROWS = 16, 8, 64, 16  # most parameters, outputs, pointers a kernel takes, rows of a table
 
 
-class _Words(IntEnum):
+class _WordOffsets(IntEnum):
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
         return count
 
 
-class Api(_Words):
+class ApiWord(_WordOffsets):
     """Addresses of the functions of CPython and numpy that the entry calls."""
 
     VECTORCALL = auto()  # PyObject_Vectorcall
@@ -38,7 +38,7 @@ class Api(_Words):
     SPARE = auto()  # the block of scratch memory that is kept (codegen.llvm_call_scratch), null while a call has it
 
 
-class Table(_Words):
+class TableWord(_WordOffsets):
     """The table of one callable. Objects are borrowed; the owner of the table keeps them."""
 
     API = auto()
@@ -59,7 +59,7 @@ class Table(_Words):
     ROW = auto()  # from here: the rows
 
 
-class Row(_Words):
+class RowWord(_WordOffsets):
     """One way of calling, and the kernel that serves it."""
 
     PLAN = auto()  # a weak reference to the object that keeps everything of this row alive
@@ -80,7 +80,7 @@ class Row(_Words):
     BOUNDS = auto()  # bytes around the pointer that each input passed, then each output covers: low, high
 
 
-class Record(_Words):
+class RecordWord(_WordOffsets):
     """One parameter or result."""
 
     KIND = auto()
@@ -93,7 +93,7 @@ class Record(_Words):
     EXTRA = auto()  # result: the parameter it starts from, or -1; f32: the bits of the greatest magnitude, as a double
 
 
-class Kind(_Words):
+class ParameterKind(_WordOffsets):
     """What a parameter has to be."""
 
     ARRAY = auto()

@@ -24,11 +24,11 @@ from polyker.codegen.llvm.jit.build import own_library
 from polyker.machine.model import Target
 
 # Most threads of a region; bytes of a worker's stack; nanoseconds that a worker looks for work before it sleeps.
-MOST, STACK, SPIN = 256, 4 << 20, 100_000
+MAX_THREADS, WORKER_STACK_BYTES, SPIN_NANOSECONDS = 256, 4 << 20, 100_000
 # Nanoseconds that pass at least before workers are told anew what core to keep off: two system calls for each.
-_PLACED = 1_000_000
+_AFFINITY_NANOSECONDS = 1_000_000
 # Looks at the counter before the caller sleeps until the others are done; a look takes 10 to 50 ns.
-_LOOKS = 4000
+_SPIN_CHECKS = 4000
 _EXTERNALS = frozenset(
     {"pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate", "pthread_attr_setstacksize"}
     | {"clock_gettime", "pthread_create", "pthread_sigmask", "sched_yield", "syscall"}
@@ -459,10 +459,16 @@ def pool_text(triple: str) -> str:
     """Return the LLVM IR module of the pool; raises KeyError for a machine that it is not written for."""
     machine = _MACHINES[triple.split("-")[0].replace("arm64", "aarch64")]
     ones = ", ".join(["i64 -1"] * 16)
-    numbers = {"most": MOST, "stack": STACK, "spin": SPIN, "looks": _LOOKS, "placed": _PLACED}
+    numbers = {
+        "most": MAX_THREADS,
+        "stack": WORKER_STACK_BYTES,
+        "spin": SPIN_NANOSECONDS,
+        "looks": _SPIN_CHECKS,
+        "placed": _AFFINITY_NANOSECONDS,
+    }
     return Template(_POOL).substitute(machine, triple=triple, ones=ones, **numbers)
 
 
-def pool(target: Target) -> llvm.Library:
+def pool(target: Target) -> llvm.LinkedCode:
     """Return the pool's machine code for this machine; `address` is that of `pool`."""
     return own_library(pool_text(target.triple), "pool", target, 1, _EXTERNALS)

@@ -12,7 +12,7 @@ from polyker.codegen.ir.kernel import Const, For, KExpr, Op, Space, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
 from polyker.codegen.ir.walk import expressions, statements, substitute
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.lines import begins, exceed, split_by_lines
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.loops.transpose import transpose_loop
@@ -24,9 +24,9 @@ from polyker.codegen.passes.unroll_terms import operations
 from polyker.ir.dtypes import i64
 
 # Operations that a tile may have, and steps that it has at least.
-_MOST, _LEAST = 400, 4
+_MAX_TILE_OPERATIONS, _MIN_TILE_STEPS = 400, 4
 # Tiles that a row has at least where steps before the first line, and behind the last one, are taken one by one.
-_TILES = 32
+_MIN_ALIGNED_TILES = 32
 
 
 def columns_loop(code: Statements, loop: For) -> None:
@@ -37,7 +37,7 @@ def columns_loop(code: Statements, loop: For) -> None:
         serial_loop(code, loop)
         return
     weight = sum(operations(e) for s in statements(loop.body) for e in expressions(s))
-    while size * weight > _MOST and size > _LEAST:
+    while size * weight > _MAX_TILE_OPERATIONS and size > _MIN_TILE_STEPS:
         size //= 2
     length = as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
     stores = outside(loop, buffers)
@@ -63,7 +63,7 @@ def _measured(code: Statements, loop: For, size: int, past: tuple[Reg, Reg] | No
     first = b.binary("add", lo, head)
     whole = b.binary("and", b.binary("sub", length, head), const(-size, "i64"))
     known = {f"{loop.var}\0first": first, f"{loop.var}\0end": b.binary("add", first, whole)}
-    e.values |= {name: Value(i64, value) for name, value in known.items()}
+    e.values |= {name: ElementValue(i64, value) for name, value in known.items()}
     start, end = (Var(name) for name in known)
     if past is not None:
         serial_loop(code, replace(loop, hi=start, trip=None))
@@ -83,7 +83,7 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
     # Rows of fewer steps than lanes need masks, which streaming stores do not have.
     if place.buffer.space is not Space.ARGUMENT or size != row.lanes or size * place.itemsize != line:
         return None
-    if length is not None and length < _TILES * size:
+    if length is not None and length < _MIN_ALIGNED_TILES * size:
         return None
     asked: list[KExpr] = []
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Block,
     Buffer,
     Const,
     For,
@@ -24,14 +23,15 @@ from polyker.codegen.ir.kernel import (
     Op,
     Prefetch,
     Space,
+    StmtBlock,
     Store,
     Var,
 )
 from polyker.codegen.ir.polynomial import constant
 from polyker.codegen.ir.walk import buffers_of, statements, substitute
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.memory import Place
-from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.access.memory import BufferPointer
+from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.loops.stream_parts import Stream, vectors
 from polyker.codegen.llvm.loops.vector import leading
@@ -47,17 +47,17 @@ _LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second"
 
 
 @dataclass(slots=True)
-class Weave:
+class JoinedRows:
     """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the elements in `line`, to
     NOWHERE where there are none; `lanes`: the elements of a line, 0 until the first row was emitted."""
 
-    place: Place
+    place: BufferPointer
     kept: Reg
     line: Reg
     lanes: int = 0
 
 
-def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
+def joined_rows_of(code: Statements, loop: For) -> tuple[int, JoinedRows] | None:
     """Return the identity of the STREAM loop in a serial loop's body, and the state that joins its rows; None where anything else
     in the body uses the result."""
     b, streams = code.b, list(_streams(loop.body))
@@ -73,10 +73,10 @@ def weave_of(code: Statements, loop: For) -> tuple[int, Weave] | None:
     kept, line = (Reg(b.name(), "ptr", 1, 0) for _ in range(2))
     b.allocas.append(f"  {kept.text} = alloca i64, align 8")
     b.line(f"  store i64 {NOWHERE}, {kept.typed}, align 8")
-    return id(streams[0]), Weave(place, kept, line)
+    return id(streams[0]), JoinedRows(place, kept, line)
 
 
-def _streams(block: Block) -> Iterator[For]:
+def _streams(block: StmtBlock) -> Iterator[For]:
     for stmt in block:
         if isinstance(stmt, Allocate):
             yield from _streams(stmt.body)
@@ -84,11 +84,11 @@ def _streams(block: Block) -> Iterator[For]:
             yield stmt
 
 
-def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None:
+def join_row(code: Statements, joined: JoinedRows, stream: Stream, head: Reg) -> None:
     """Store a row: `head` elements up to the first one that is aligned to a vector, whole vectors by streaming stores, the rest
     kept."""
     e, b, loop, lanes = code.e, code.b, stream.loop, stream.lanes
-    _begin(code, weave, lanes)
+    _begin(code, joined, lanes)
     lo = e.uniform(e.poly(loop.lo))
     length = integer_extremum(b, "smax", b.binary("sub", e.uniform(e.poly(loop.hi)), lo), const(0, "i64"))
     part = integer_extremum(b, "smin", head, length)
@@ -97,22 +97,22 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     begin = e.uniform(
         e.offset(stream.store.buffer, tuple(substitute(i, {loop.var: loop.lo}) for i in stream.store.indices))
     )
-    kept = b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
+    kept = b.impure(f"load i64, {joined.kept.typed}, align 8", "i64", 1)
     joins = b.binary("and", b.compare("icmp eq", kept, begin), b.compare("icmp eq", part, head))
     other = b.binary("xor", joins, const(1, "i1"))
     some = b.compare("icmp ne", kept, const(NOWHERE, "i64"))
-    code.either(b.binary("and", some, other), lambda: _store_kept(code, weave, kept))
+    code.either(b.binary("and", some, other), lambda: _store_kept(code, joined, kept))
 
     first, wide = b.binary("add", lo, part), lanes * stream.chunks
     turns = b.binary("mul", b.binary("udiv", left, const(wide, "i64")), const(wide, "i64"))
     rest = b.binary("and", left, const(-lanes, "i64"))
     counts = {_USED: used, _FIRST: first, _SECOND: b.binary("add", first, turns), _REST: b.binary("add", first, rest)}
-    e.values |= {name: Value(i64, reg) for name, reg in counts.items()}
+    e.values |= {name: ElementValue(i64, reg) for name, reg in counts.items()}
 
     def join() -> None:
         code.block((_kept(stream, loop.lo, Var(_FIRST), Op("sub", (loop.lo, Var(_USED)))),))
         code.either(
-            joins, lambda: _store_line(code, weave, begin, used), lambda: _store_part(code, weave, begin, used, part)
+            joins, lambda: _store_line(code, joined, begin, used), lambda: _store_part(code, joined, begin, used, part)
         )
 
     e.anywhere = True
@@ -129,34 +129,34 @@ def weave_row(code: Statements, weave: Weave, stream: Stream, head: Reg) -> None
     e.anywhere = False
     end = b.binary("add", begin, length)
     after = b.pure(f"select {some.typed}, {end.typed}, i64 {NOWHERE}", "i64", 1, (some, end))
-    b.line(f"  store {after.typed}, {weave.kept.typed}, align 8")
+    b.line(f"  store {after.typed}, {joined.kept.typed}, align 8")
     for name in counts:
         del e.values[name]
 
 
-def end_weave(code: Statements, weave: Weave, lanes: int = 0) -> None:
+def end_joined_rows(code: Statements, joined: JoinedRows, lanes: int = 0) -> None:
     """Store what was kept of the last row, if any was; `lanes`: those of a line, where the rows go on in another way."""
     if lanes:
-        _begin(code, weave, lanes)
-    if not weave.lanes:
+        _begin(code, joined, lanes)
+    if not joined.lanes:
         return
-    kept = code.b.impure(f"load i64, {weave.kept.typed}, align 8", "i64", 1)
+    kept = code.b.impure(f"load i64, {joined.kept.typed}, align 8", "i64", 1)
 
     def store() -> None:
-        _store_kept(code, weave, kept)
-        code.b.line(f"  store i64 {NOWHERE}, {weave.kept.typed}, align 8")
+        _store_kept(code, joined, kept)
+        code.b.line(f"  store i64 {NOWHERE}, {joined.kept.typed}, align 8")
 
     code.either(code.b.compare("icmp ne", kept, const(NOWHERE, "i64")), store)
 
 
-def _begin(code: Statements, weave: Weave, lanes: int) -> None:
+def _begin(code: Statements, joined: JoinedRows, lanes: int) -> None:
     """Give the line its memory: two vectors, as the beginning of a row is stored from any element of the first."""
-    e, place = code.e, weave.place
-    if not weave.lanes:
-        weave.lanes = lanes
-        code.b.allocas.append(f"  {weave.line.text} = alloca [{2 * lanes} x {place.element}], align 64")
+    e, place = code.e, joined.place
+    if not joined.lanes:
+        joined.lanes = lanes
+        code.b.allocas.append(f"  {joined.line.text} = alloca [{2 * lanes} x {place.element}], align 64")
     buffer = Buffer(_LINE, place.buffer.dtype, (Const(2 * lanes),), (Const(1),), Space.STACK)
-    e.places[_LINE] = Place(buffer, weave.line, place.element, place.itemsize, False, "", reassociating=True)
+    e.places[_LINE] = BufferPointer(buffer, joined.line, place.element, place.itemsize, False, "", reassociating=True)
     e.strides[_LINE] = (constant(1),)
 
 
@@ -168,39 +168,39 @@ def _kept(stream: Stream, lo: KExpr, hi: KExpr, origin: KExpr) -> For:
     return For(loop.var, lo, hi, body, kind=LoopKind.VECTOR, lanes=stream.lanes)
 
 
-def _store_line(code: Statements, weave: Weave, begin: Reg, used: Reg) -> None:
+def _store_line(code: Statements, joined: JoinedRows, begin: Reg, used: Reg) -> None:
     """Store the whole line, by streaming stores."""
     b = code.b
     memory.store_raw(
-        b, weave.place, _at(code, weave, b.binary("sub", begin, used)), _line(code, weave), None, code.streamed
+        b, joined.place, _at(code, joined, b.binary("sub", begin, used)), _line(code, joined), None, code.streamed
     )
 
 
-def _store_part(code: Statements, weave: Weave, begin: Reg, used: Reg, count: Reg) -> None:
+def _store_part(code: Statements, joined: JoinedRows, begin: Reg, used: Reg, count: Reg) -> None:
     """Store a row's first elements, which nothing was kept for."""
-    data = _line(code, weave, used)
+    data = _line(code, joined, used)
     memory.store_raw(
-        code.b, weave.place, _at(code, weave, begin), data, leading(code, count, weave.lanes, surely=True).mask
+        code.b, joined.place, _at(code, joined, begin), data, leading(code, count, joined.lanes, surely=True).mask
     )
 
 
-def _store_kept(code: Statements, weave: Weave, kept: Reg) -> None:
+def _store_kept(code: Statements, joined: JoinedRows, kept: Reg) -> None:
     """Store what was kept, the elements before a place in the result: from the beginning of the line on."""
-    b, place, lanes = code.b, weave.place, weave.lanes
+    b, place, lanes = code.b, joined.place, joined.lanes
     elements = memory.element_number(b, place, place.pointer)
     count = b.binary("and", b.binary("add", elements, kept), const(lanes - 1, "i64"))
-    data, mask = _line(code, weave), leading(code, count, weave.lanes, surely=True).mask
-    memory.store_raw(b, place, _at(code, weave, b.binary("sub", kept, count)), data, mask)
+    data, mask = _line(code, joined), leading(code, count, joined.lanes, surely=True).mask
+    memory.store_raw(b, place, _at(code, joined, b.binary("sub", kept, count)), data, mask)
 
 
-def _at(code: Statements, weave: Weave, offset: Reg) -> Reg:
-    return memory.offset_pointer(code.b, weave.place, weave.place.pointer, offset)
+def _at(code: Statements, joined: JoinedRows, offset: Reg) -> Reg:
+    return memory.offset_pointer(code.b, joined.place, joined.place.pointer, offset)
 
 
-def _line(code: Statements, weave: Weave, first: Reg | None = None) -> Reg:
+def _line(code: Statements, joined: JoinedRows, first: Reg | None = None) -> Reg:
     """Return a vector of the line's elements, from an element on."""
-    b, place = code.b, weave.place
-    pointer = weave.line if first is None else memory.offset_pointer(b, place, weave.line, first)
-    align = place.align * (weave.lanes if first is None else 1)
-    text = f"load <{weave.lanes} x {place.element}>, {pointer.typed}, align {align}"
-    return b.impure(text, place.element, weave.lanes)
+    b, place = code.b, joined.place
+    pointer = joined.line if first is None else memory.offset_pointer(b, place, joined.line, first)
+    align = place.align * (joined.lanes if first is None else 1)
+    text = f"load <{joined.lanes} x {place.element}>, {pointer.typed}, align {align}"
+    return b.impure(text, place.element, joined.lanes)

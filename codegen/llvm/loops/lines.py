@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, LoopKind, Op, Space, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import loaded, statements, substitute
-from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const
 from polyker.ir.dtypes import bool_
@@ -40,7 +40,7 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
     return begins(code, place, line, asked)
 
 
-def split_by_lines(code: Statements, place: Place, offset: Poly, asked: list[KExpr]) -> bool:
+def split_by_lines(code: Statements, place: BufferPointer, offset: Poly, asked: list[KExpr]) -> bool:
     """Whether each part of an offset may be a number of whole lines; what is to be asked is added."""
     line = code.target.caches[0].line
     for monomial, count in offset.items():
@@ -59,7 +59,7 @@ def rows_of(tile: For) -> Iterator[For]:
     return (s for s in statements((tile,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
 
 
-def exceed(code: Statements, result: Place, asked: list[KExpr]) -> bool:
+def exceed(code: Statements, result: BufferPointer, asked: list[KExpr]) -> bool:
     """Whether the arguments may exceed the last cache, and the result a good part of it; what is to be asked is added."""
     last = code.target.caches[-1].size
     places = [p.buffer for p in code.e.places.values() if p.buffer.space is Space.ARGUMENT]
@@ -79,7 +79,7 @@ def _may_reach(size: KExpr, least: int, asked: list[KExpr]) -> bool:
     return known is None or known >= least
 
 
-def begins(code: Statements, place: Place, multiple: int, asked: list[KExpr]) -> Reg:
+def begins(code: Statements, place: BufferPointer, multiple: int, asked: list[KExpr]) -> Reg:
     """Return whether a buffer begins at a multiple of so many bytes, and all that is asked holds."""
     e, b = code.e, code.b
     address = b.convert("ptrtoint", place.pointer, "i64")

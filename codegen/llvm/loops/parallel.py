@@ -25,11 +25,11 @@ from polyker.codegen.ir.kernel import For, Guard, Let, LoopKind, Var
 from polyker.codegen.ir.polynomial import Poly, atom
 from polyker.codegen.ir.walk import expressions, names_in, statements, uses
 from polyker.codegen.llvm.access.transpose import stored
-from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.operations import integer_extremum
 from polyker.codegen.llvm.statements import Statements
-from polyker.codegen.llvm.text import Builder, Reg, Region, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const
 from polyker.ir.dtypes import i64
 
 # Names that no kernel has: the first value of the loop's variable, and the context's number of words.
@@ -39,7 +39,7 @@ BEGIN, END = "\0begin", "\0end"
 PIECES, UNEVEN_PIECES = 4, 16
 
 
-class Context(IntEnum):
+class RegionContext(IntEnum):
     """Words of a region's context, in lines of 8 words.
 
     COUNTERS: from here a line a participant: how many of its pieces are taken, and whether it has entered.
@@ -58,15 +58,15 @@ PARTICIPATE = f"""\
 define internal i32 @participate(ptr %context, i64 %index) #0 {{
 entry:
   %body = load ptr, ptr %context
-  %count.at = getelementptr i64, ptr %context, i64 {Context.COUNT:d}
+  %count.at = getelementptr i64, ptr %context, i64 {RegionContext.COUNT:d}
   %count = load i64, ptr %count.at
-  %pieces.at = getelementptr i64, ptr %context, i64 {Context.PIECES:d}
+  %pieces.at = getelementptr i64, ptr %context, i64 {RegionContext.PIECES:d}
   %pieces = load i64, ptr %pieces.at
-  %participants.at = getelementptr i64, ptr %context, i64 {Context.PARTICIPANTS:d}
+  %participants.at = getelementptr i64, ptr %context, i64 {RegionContext.PARTICIPANTS:d}
   %participants = load i64, ptr %participants.at
-  %failure = getelementptr i64, ptr %context, i64 {Context.FAILURE:d}
-  %left.at = getelementptr i64, ptr %context, i64 {Context.LEFT:d}
-  %counters = getelementptr i64, ptr %context, i64 {Context.COUNTERS:d}
+  %failure = getelementptr i64, ptr %context, i64 {RegionContext.FAILURE:d}
+  %left.at = getelementptr i64, ptr %context, i64 {RegionContext.LEFT:d}
+  %counters = getelementptr i64, ptr %context, i64 {RegionContext.COUNTERS:d}
   %all = mul i64 %pieces, %participants
   %known = icmp ult i64 %index, %participants
   br i1 %known, label %enter, label %stray
@@ -126,11 +126,11 @@ done:
 
 define internal i64 @host_failed(ptr %context, i32 %rc) cold noinline #0 {{
 entry:
-  %participants.at = getelementptr i64, ptr %context, i64 {Context.PARTICIPANTS:d}
+  %participants.at = getelementptr i64, ptr %context, i64 {RegionContext.PARTICIPANTS:d}
   %participants = load i64, ptr %participants.at
-  %left.at = getelementptr i64, ptr %context, i64 {Context.LEFT:d}
+  %left.at = getelementptr i64, ptr %context, i64 {RegionContext.LEFT:d}
   %left = load atomic i64, ptr %left.at acquire, align 8
-  %counters = getelementptr i64, ptr %context, i64 {Context.COUNTERS:d}
+  %counters = getelementptr i64, ptr %context, i64 {RegionContext.COUNTERS:d}
   br label %close
 close:
   %index = phi i64 [ 0, %entry ], [ %index.next, %close ]
@@ -157,7 +157,7 @@ broken:
   %broken.status = or i64 %numbers, {HOST_RAN}
   ret i64 %broken.status
 returned:
-  %failure.at = getelementptr i64, ptr %context, i64 {Context.FAILURE:d}
+  %failure.at = getelementptr i64, ptr %context, i64 {RegionContext.FAILURE:d}
   %failure = load i64, ptr %failure.at
   %found = icmp ne i64 %failure, -1
   %code = and i64 %failure, 4294967295
@@ -178,7 +178,7 @@ def parallel_loop(code: Statements, loop: For) -> None:
     if loop.step > 1:
         count = b.binary("udiv", b.binary("add", length, const(loop.step - 1, "i64")), const(loop.step, "i64"))
     captured = {name: e.values[name] for name in sorted(_free(code, loop)) if name in e.values}
-    captured[BEGIN] = Value(i64, lo)
+    captured[BEGIN] = ElementValue(i64, lo)
     slots = _slots(loop.lanes, captured)
     body = _outlined(code, loop, captured, slots)
     context = _context(code, loop, count, body, captured, slots)
@@ -208,16 +208,16 @@ def _free(code: Statements, loop: For) -> set[str]:
     return found - set(code.kernel.integers)
 
 
-def _parts(value: Value) -> Iterator[Reg]:
+def _parts(value: ElementValue) -> Iterator[Reg]:
     yield value.re
     if value.im is not None:
         yield value.im
 
 
-def _slots(participants: int, captured: dict[str, Value]) -> dict[str, int]:
+def _slots(participants: int, captured: dict[str, ElementValue]) -> dict[str, int]:
     """Return the word of the context that each captured value that is no constant begins at; one a part."""
     words: dict[str, int] = {}
-    at = Context.COUNTERS + 8 * participants + 2
+    at = RegionContext.COUNTERS + 8 * participants + 2
     for name, value in captured.items():
         words[name] = at
         at += sum(1 for _ in _parts(value))
@@ -225,12 +225,12 @@ def _slots(participants: int, captured: dict[str, Value]) -> dict[str, int]:
     return words
 
 
-def _at(b: Builder, base: Reg, word: int) -> Reg:
+def _at(b: IRBuilder, base: Reg, word: int) -> Reg:
     return b.pure(f"getelementptr i64, {base.typed}, i64 {word}", "ptr", 1, (base,))
 
 
 def _context(
-    code: Statements, loop: For, count: Reg, body: str, captured: dict[str, Value], slots: dict[str, int]
+    code: Statements, loop: For, count: Reg, body: str, captured: dict[str, ElementValue], slots: dict[str, int]
 ) -> Reg:
     """Write the region's context into memory of the function that is being emitted."""
     b = code.b
@@ -240,16 +240,16 @@ def _context(
     participants = loop.lanes
     pieces = PIECES if is_even(loop) else UNEVEN_PIECES
     numbers = {
-        Context.COUNT: count.text, Context.PIECES: str(pieces), Context.PARTICIPANTS: str(participants),
-        Context.FAILURE: "-1",
+        RegionContext.COUNT: count.text, RegionContext.PIECES: str(pieces), RegionContext.PARTICIPANTS: str(participants),
+        RegionContext.FAILURE: "-1",
     }  # fmt: skip
-    b.line(f"  store ptr @{body}, {_at(b, context, Context.BODY).typed}, align 8")
+    b.line(f"  store ptr @{body}, {_at(b, context, RegionContext.BODY).typed}, align 8")
     for word, text in numbers.items():
         b.line(f"  store i64 {text}, {_at(b, context, word).typed}, align 8")
-    b.line(f"  store i64 0, {_at(b, context, Context.LEFT).typed}, align 8")
+    b.line(f"  store i64 0, {_at(b, context, RegionContext.LEFT).typed}, align 8")
     for k in range(participants):
-        b.line(f"  store <2 x i64> zeroinitializer, {_at(b, context, Context.COUNTERS + 8 * k).typed}, align 16")
-    fixed = Context.COUNTERS + 8 * participants
+        b.line(f"  store <2 x i64> zeroinitializer, {_at(b, context, RegionContext.COUNTERS + 8 * k).typed}, align 16")
+    fixed = RegionContext.COUNTERS + 8 * participants
     for k, argument in enumerate(("%pointers", "%integers")):
         b.line(f"  store ptr {argument}, {_at(b, context, fixed + k).typed}, align 8")
     for key, value in captured.items():
@@ -288,7 +288,7 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
         f"  {at}.user = getelementptr ptr, ptr {runtime}, i64 {int(Runtime.USER)}",
         f"  {user} = load ptr, ptr {at}.user, align 8",
         f"  {rc} = call i32 {function}(ptr @participate, {context.typed}, i64 0, i64 {loop.lanes}, ptr {user})",
-        f"  {left}.at = getelementptr i64, {context.typed}, i64 {int(Context.LEFT)}",
+        f"  {left}.at = getelementptr i64, {context.typed}, i64 {int(RegionContext.LEFT)}",
         f"  {left} = load atomic i64, ptr {left}.at acquire, align 8",
         f"  {left}.all = icmp eq i64 {left}, {loop.lanes}",
         f"  {rc}.well = icmp eq i32 {rc}, 0",
@@ -298,7 +298,7 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
         f"  {reported} = call i64 @host_failed({context.typed}, i32 {rc})",
         f"  br label %{joined}",
         f"{whole}:",
-        f"  {failure}.at = getelementptr i64, {context.typed}, i64 {int(Context.FAILURE)}",
+        f"  {failure}.at = getelementptr i64, {context.typed}, i64 {int(RegionContext.FAILURE)}",
         f"  {failure} = load i64, ptr {failure}.at, align 8",
         f"  {found} = icmp ne i64 {failure}, -1",
         f"  {failure}.code = and i64 {failure}, 4294967295",
@@ -310,7 +310,7 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
     return Reg(status, "i64", 1, b.level)
 
 
-def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: dict[str, int]) -> str:
+def _outlined(code: Statements, loop: For, captured: dict[str, ElementValue], slots: dict[str, int]) -> str:
     """Emit the body as a function of the context, the first iteration, the end, and the participant; return its name."""
     b, e = code.b, code.e
     name = f"body{len(code.functions)}"
@@ -320,7 +320,7 @@ def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: di
     b.regions, b.allocas, b.clears, b.block = [Region("entry", written=stored(loop.body))], [], {}, "body"
     e.columns, code.failures, code.streams, code.spares = None, {}, False, ""
     context = Reg("%context", "ptr", 1, 0)
-    fixed = Context.COUNTERS + 8 * loop.lanes
+    fixed = RegionContext.COUNTERS + 8 * loop.lanes
     for k, argument in enumerate(("%pointers", "%integers")):
         b.line(f"  {argument} = load ptr, {_at(b, context, fixed + k).typed}, align 8")
     e.values, e.affine, e.places = {}, dict(e.affine), {}
@@ -328,9 +328,9 @@ def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: di
     for key, value in captured.items():
         e.values[key] = _loaded(b, context, slots[key], value)
     start, stop = (_counted(b, e.values[BEGIN].re, Reg(r, "i64", 1, 0), loop.step) for r in ("%first", "%last"))
-    e.values |= {"\0first": Value(i64, start), "\0last": Value(i64, stop)}
+    e.values |= {"\0first": ElementValue(i64, start), "\0last": ElementValue(i64, stop)}
     if loop.thread:
-        e.values[loop.thread] = Value(i64, Reg("%thread", "i64", 1, 0))
+        e.values[loop.thread] = ElementValue(i64, Reg("%thread", "i64", 1, 0))
     mark = code.facts.mark()
     variable: Poly = atom(Var(loop.var))
     code.facts.in_loop(loop, variable)
@@ -343,7 +343,7 @@ def _outlined(code: Statements, loop: For, captured: dict[str, Value], slots: di
     return name
 
 
-def _loaded(b: Builder, context: Reg, word: int, value: Value) -> Value:
+def _loaded(b: IRBuilder, context: Reg, word: int, value: ElementValue) -> ElementValue:
     """Return a captured value in the body's function: loaded, but for constants."""
     parts = [
         part
@@ -351,10 +351,10 @@ def _loaded(b: Builder, context: Reg, word: int, value: Value) -> Value:
         else b.load(f"load {part.type}, {_at(b, context, word + k).typed}, align 8", part.elem, 1, ())
         for k, part in enumerate(_parts(value))
     ]
-    return Value(value.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(value.dtype, parts[0], parts[1] if len(parts) > 1 else None)
 
 
-def _counted(b: Builder, lo: Reg, number: Reg, step: int) -> Reg:
+def _counted(b: IRBuilder, lo: Reg, number: Reg, step: int) -> Reg:
     """Return the value of the loop's variable in an iteration."""
     return b.binary("add", lo, b.binary("mul", number, const(step, "i64")))
 

@@ -13,19 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from polyker.codegen.ir.kernel import Block, Const, For, KExpr, Load, LoopKind, Op, Store, Var
+from polyker.codegen.ir.kernel import Const, For, KExpr, Load, LoopKind, Op, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import as_constant, constant, plus, scaled
 from polyker.codegen.ir.walk import subexpressions, substitute, values_of
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.strided import store_backwards
-from polyker.codegen.llvm.convert import Value
-from polyker.codegen.llvm.expressions import Expressions
+from polyker.codegen.llvm.convert import ElementValue
+from polyker.codegen.llvm.expressions import LlvmExpressions
 from polyker.codegen.llvm.loops.columns import columns_loop
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.operations import combine, integer_extremum
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.store import identity
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.ir.dtypes import DType, i64
 from polyker.machine.model import Target
 
@@ -33,7 +33,7 @@ OPERATORS = ("add", "mul", "minimum", "maximum")
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanLoop:
     """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the element before, the lanes of a vector,
     and 1 or -1: how far an element lies from the one before."""
 
@@ -46,7 +46,7 @@ class Scan:
     direction: int
 
 
-def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
+def scan_of(e: LlvmExpressions, loop: For, target: Target) -> ScanLoop | None:
     """Return how a SCAN loop is carried out; None where it runs as a serial one, as inside a vector loop: each lane is a row."""
     if e.lanes.count > 1:
         return None
@@ -75,7 +75,7 @@ def scan_of(e: Expressions, loop: For, target: Target) -> Scan | None:
     lanes = target.lanes(widest)
     term = rest[0] if len(rest) == 1 else Op(op, rest, dtype)
     whole = lanes > 1 and lanes & (lanes - 1) == 0
-    return Scan(loop, store, op, term, before[0], lanes, direction) if whole else None
+    return ScanLoop(loop, store, op, term, before[0], lanes, direction) if whole else None
 
 
 def at(store: Store, loop: For, place: KExpr) -> tuple[KExpr, ...]:
@@ -83,7 +83,7 @@ def at(store: Store, loop: For, place: KExpr) -> tuple[KExpr, ...]:
     return tuple(substitute(i, {loop.var: place}) for i in store.indices)
 
 
-def parts(scan: Scan, count: KExpr) -> tuple[For, Block]:
+def parts(scan: ScanLoop, count: KExpr) -> tuple[For, StmtBlock]:
     """Return the loop over the `count` whole vectors, and what comes after it."""
     loop, lanes = scan.loop, scan.lanes
     turn = Var(f"{loop.var}\0turn")
@@ -95,7 +95,7 @@ def parts(scan: Scan, count: KExpr) -> tuple[For, Block]:
     return For(turn.name, Const(0), count, (whole,)), (rest,)
 
 
-def _store(e: Expressions, scan: Scan, carried: Reg, stmt: Store) -> None:
+def _store(e: LlvmExpressions, scan: ScanLoop, carried: Reg, stmt: Store) -> None:
     """Store the elements of one vector, and keep the last one's value in all lanes of `carried`."""
     b, count, mask = e.b, e.lanes.count, e.lanes.mask
     dtype = scan.before.dtype
@@ -107,7 +107,7 @@ def _store(e: Expressions, scan: Scan, carried: Reg, stmt: Store) -> None:
     before = b.impure(f"load {value.type}, {carried.typed}, align 64", value.elem, count)
     place = e.places[stmt.buffer]
     base = e.split(e.offset(stmt.buffer, stmt.indices))[0]
-    elements = Value(dtype, combine(b, scan.op, before, value, dtype))
+    elements = ElementValue(dtype, combine(b, scan.op, before, value, dtype))
     if scan.direction < 0:
         store_backwards(e, place, base, elements, mask)
     else:
@@ -118,7 +118,7 @@ def _store(e: Expressions, scan: Scan, carried: Reg, stmt: Store) -> None:
         b.line(f"  store {after.typed}, {carried.typed}, align 64")
 
 
-def _moved(b: Builder, op: str, value: Reg, distance: int, dtype: DType) -> Reg:
+def _moved(b: IRBuilder, op: str, value: Reg, distance: int, dtype: DType) -> Reg:
     """Return the lanes moved up; those that nothing comes to hold what changes nothing there."""
     count = value.lanes
     if op in ("minimum", "maximum"):  # their own value
@@ -136,7 +136,7 @@ def scan_loop(code: Statements, loop: For) -> None:
         _by_vectors(code, scan)
 
 
-def _by_vectors(code: Statements, scan: Scan) -> None:
+def _by_vectors(code: Statements, scan: ScanLoop) -> None:
     """Combine whole vectors of operands with what stands before them, then the rest."""
     e, b, loop = code.e, code.b, scan.loop
     lo, hi = e.poly(loop.lo), e.poly(loop.hi)
@@ -154,7 +154,7 @@ def _by_vectors(code: Statements, scan: Scan) -> None:
     b.line(f"  store {b.splat(first, scan.lanes).typed}, {pointer.typed}, align 64")
     if trip is None:
         count = b.binary("sdiv", b.binary("sub", stop, start), const(scan.lanes, "i64"))
-        e.values[name] = Value(i64, integer_extremum(b, "smax", count, const(0, "i64")))
+        e.values[name] = ElementValue(i64, integer_extremum(b, "smax", count, const(0, "i64")))
     whole, rest = parts(scan, Var(name) if trip is None else Const(trip // scan.lanes))
     e.store = partial(_store, e, scan, pointer)
     serial_loop(code, whole)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from polyker.codegen.ir.kernel import For, Var
 from polyker.codegen.ir.polynomial import as_constant, atom, plus, scaled
-from polyker.codegen.llvm.access.memory import Lanes
+from polyker.codegen.llvm.access.memory import ActiveLanes
 from polyker.codegen.llvm.access.transpose import stored
-from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.statements import Statements
-from polyker.codegen.llvm.text import Builder, Reg, Region, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const
 from polyker.ir.dtypes import i64
 
 
@@ -35,7 +35,7 @@ def serial_loop(code: Statements, loop: For) -> None:
 
     def emit(counter: Reg) -> None:
         shadowed, known = e.values.get(loop.var), e.affine.pop(loop.var, None)
-        e.values[loop.var] = Value(i64, counter)
+        e.values[loop.var] = ElementValue(i64, counter)
         code.facts.in_loop(loop, atom(Var(loop.var)))
         code.block(loop.body)
         code.facts.forget(mark)
@@ -50,7 +50,7 @@ def serial_loop(code: Statements, loop: For) -> None:
 
 
 def counted(
-    b: Builder,
+    b: IRBuilder,
     bounds: tuple[Reg, Reg, int],
     emit: Callable[[Reg], None],
     *,
@@ -96,8 +96,8 @@ def _lane_loop(code: Statements, loop: For, start: Reg, stop: Reg) -> None:
     outer, b.block = b.block, body
     values, affine = e.values, e.affine
     e.values, e.affine = dict(values), {k: v for k, v in affine.items() if k != loop.var}
-    e.values[loop.var] = Value(i64, Reg(counter, "i64", lanes.count, b.level))
-    e.lanes = Lanes(lanes.count, Reg(mask, "i1", lanes.count, b.level))
+    e.values[loop.var] = ElementValue(i64, Reg(counter, "i64", lanes.count, b.level))
+    e.lanes = ActiveLanes(lanes.count, Reg(mask, "i1", lanes.count, b.level))
     code.block(loop.body)
     e.values, e.affine, e.lanes = values, affine, lanes
     latch, inside, before = b.block, b.regions.pop(), b.regions.pop()

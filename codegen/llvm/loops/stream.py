@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyker.codegen.ir.kernel import For
-from polyker.codegen.llvm.convert import Value
+from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.columns import columns_loop
-from polyker.codegen.llvm.loops.interleave import Weave, end_weave, weave_of, weave_row
+from polyker.codegen.llvm.loops.interleave import JoinedRows, end_joined_rows, join_row, joined_rows_of
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.loops.stream_parts import (
     Stream,
@@ -41,15 +41,15 @@ class StreamLoops:
     """The STREAM loops of one kernel; `weaves`: what keeps the ends of rows, by the identity of their loop."""
 
     def __init__(self) -> None:
-        self.weaves: dict[int, Weave] = {}
+        self.weaves: dict[int, JoinedRows] = {}
 
     def around(self, code: Statements, loop: For) -> Callable[[], None] | None:
         """Begin to keep the ends of rows in a serial loop around them; return what stores the last one's."""
-        found = weave_of(code, loop)
+        found = joined_rows_of(code, loop)
         if found is None:
             return None
         row, self.weaves[found[0]] = found
-        return lambda: end_weave(code, self.weaves.pop(row))
+        return lambda: end_joined_rows(code, self.weaves.pop(row))
 
     def loop(self, code: Statements, loop: For) -> None:
         """Emit a STREAM loop, as a serial one where its form does not allow more."""
@@ -70,7 +70,7 @@ class StreamLoops:
             _short_row(code, stream, head, weave)
             return
         if weave is not None:
-            weave_row(code, weave, stream, head)
+            join_row(code, weave, stream, head)
             return
         length = b.binary("sub", hi, lo)
         if not is_long(stream):  # of a row that ends before it begins nothing is left, either
@@ -82,7 +82,7 @@ class StreamLoops:
         first = b.binary("mul", runs, const(pieces * turn, "i64"))
         names = tuple(f"{loop.var}\0{name}" for name in ("head", "first", "count", "runs"))
         known = (b.binary("add", lo, head), first, count, runs)
-        e.values |= {name: Value(i64, value) for name, value in zip(names, known, strict=True)}
+        e.values |= {name: ElementValue(i64, value) for name, value in zip(names, known, strict=True)}
         before, whole, after = parts(stream, *names[:3])
         ends = b.binary("and", left, const(stream.lanes - 1, "i64"))
         # A line that is stored by streaming stores must not be in them.
@@ -100,19 +100,19 @@ class StreamLoops:
             del e.values[name]
 
 
-def _short_row(code: Statements, stream: Stream, head: Reg, weave: Weave | None) -> None:
+def _short_row(code: Statements, stream: Stream, head: Reg, weave: JoinedRows | None) -> None:
     """Store a row of whole vectors by streaming stores, where it begins at a line or together with its neighbours."""
     row = vectors(stream, stream.loop.lo)
 
     def past() -> None:
         if weave is not None:
-            end_weave(code, weave, stream.lanes)
+            end_joined_rows(code, weave, stream.lanes)
         code.past(lambda: code.block(row))
 
     def through() -> None:
         if weave is None:
             code.block(row)
         else:
-            weave_row(code, weave, stream, head)
+            join_row(code, weave, stream, head)
 
     code.either(code.b.compare("icmp eq", head, const(0, "i64")), past, through)

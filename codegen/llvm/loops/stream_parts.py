@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyker.codegen.ir.kernel import (
-    Block,
     Const,
     For,
     Guard,
@@ -15,6 +14,7 @@ from polyker.codegen.ir.kernel import (
     LoopKind,
     Op,
     Prefetch,
+    StmtBlock,
     Store,
     Var,
 )
@@ -22,7 +22,7 @@ from polyker.codegen.ir.polynomial import as_constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import expressions, subexpressions, substitute, values_of
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.scope import Scope
-from polyker.codegen.llvm.text import Builder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.cost.memory import rows_at_once
 from polyker.machine.model import Target
 
@@ -88,7 +88,7 @@ def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
     return tuple(substitute(i, {loop.var: Op("add", (Var(loop.var), Const(step)))}) for i in store.indices)
 
 
-def head_of(e: Scope, b: Builder, stream: Stream) -> Reg:
+def head_of(e: Scope, b: IRBuilder, stream: Stream) -> Reg:
     """Return how many elements lie before the first one that is aligned to a vector."""
     loop, store = stream.loop, stream.store
     place = e.places[store.buffer]
@@ -112,7 +112,7 @@ def _vector(loop: For, lo: KExpr, hi: KExpr, lanes: int, trip: int | None = None
     return For(loop.var, lo, hi, loop.body, kind=LoopKind.VECTOR, lanes=lanes, trip=trip)
 
 
-def vectors(stream: Stream, first: KExpr) -> Block:
+def vectors(stream: Stream, first: KExpr) -> StmtBlock:
     """Return one iteration's whole vectors, the first of which begins at an element."""
     loop, lanes = stream.loop, stream.lanes
     starts = (Op("add", (first, Const(lanes * c))) for c in range(stream.chunks))
@@ -148,7 +148,7 @@ def side_by_side(stream: Stream, head: str, runs: str, pieces: tuple[int, int]) 
     return For(run.name, Const(0), Var(runs), (inner,))
 
 
-def parts(stream: Stream, head: str, first: str, count: str) -> tuple[Block, For, Block]:
+def parts(stream: Stream, head: str, first: str, count: str) -> tuple[StmtBlock, For, StmtBlock]:
     """Return what comes before the whole vectors, the loop over them, and what comes after.
 
     `head`: the variable that holds the first aligned element's index; `first`, `count`: those of the loop's bounds.

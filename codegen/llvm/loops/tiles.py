@@ -22,7 +22,7 @@ from polyker.codegen.ir.kernel import Const, For, KExpr, LoopKind, Op, Store, Va
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import loaded, statements, substitute
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.memory import Place
+from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.transpose import suits
 from polyker.codegen.llvm.loops.columns import columns_loop
 from polyker.codegen.llvm.loops.interleave import NOWHERE
@@ -35,7 +35,7 @@ from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const, vector
 
 # Least tiles of a loop: with fewer, lines at the ends that are stored in two parts are too many (experience value).
-_LEAST = 12
+_MIN_KEPT_TILES = 12
 # What permutes a register's elements of so many bytes.
 _ROTATE = {
     2: "llvm.x86.avx512.permvar.hi.512",
@@ -45,7 +45,7 @@ _ROTATE = {
 
 
 @dataclass(slots=True)
-class _Site:
+class _KeptRows:
     """What tiles of one form keep: `step`: the stride of their rows; `rows`: how many; `kept` points to the place in the
     result where the next tile's first row begins, to NOWHERE where nothing is kept; `lines` to a vector for each row."""
 
@@ -59,9 +59,9 @@ class _Site:
 class _Tiles:
     """What is kept in the loop around all tiles of a result; `lanes`: the elements of a line."""
 
-    place: Place
+    place: BufferPointer
     lanes: int
-    sites: list[_Site] = field(default_factory=list)
+    sites: list[_KeptRows] = field(default_factory=list)
 
 
 class TransposeLoops:
@@ -154,7 +154,7 @@ def _goes_along(code: Statements, tiles: _Tiles, around: For, loop: For) -> bool
     """Whether all that a tile stores are whole rows, and the loop around it goes from row to row along the result."""
     e, name = code.e, tiles.place.buffer.name
     length = as_constant(plus(polynomial(around.hi), scaled(polynomial(around.lo), -1)))
-    if length is not None and length < _LEAST * around.step:
+    if length is not None and length < _MIN_KEPT_TILES * around.step:
         return False
     following = {around.var: Op("add", (Var(around.var), Const(around.step)))}
     for row in rows_of(loop):
@@ -216,14 +216,14 @@ def _end_tiles(code: Statements, tiles: _Tiles) -> None:
     for site in tiles.sites:
         kept = b.impure(f"load i64, {site.kept.typed}, align 8", "i64", 1)
 
-        def store(site: _Site = site, kept: Reg = kept) -> None:
+        def store(site: _KeptRows = site, kept: Reg = kept) -> None:
             _through(code, tiles, site, kept, heads=False)
             b.line(f"  store i64 {NOWHERE}, {site.kept.typed}, align 8")
 
         code.either(b.compare("icmp ne", kept, const(NOWHERE, "i64")), store)
 
 
-def _site(code: Statements, tiles: _Tiles, bases: list[Poly]) -> _Site | None:
+def _site(code: Statements, tiles: _Tiles, bases: list[Poly]) -> _KeptRows | None:
     """Return what keeps rows that begin at the bases, None unless they lie equally far apart whatever the tile is."""
     b, steps = code.b, [plus(x, scaled(y, -1)) for x, y in zip(bases[1:], bases, strict=False)]
     atoms = (a for s in steps[:1] for monomial in s for a in monomial)
@@ -239,7 +239,7 @@ def _site(code: Statements, tiles: _Tiles, bases: list[Poly]) -> _Site | None:
         f"  store i64 {NOWHERE}, {kept.typed}, align 8",
         f"  {lines.text} = alloca [{len(bases)} x {kind}], align 64",
     ]
-    tiles.sites.append(_Site(steps[0], len(bases), kept, lines))
+    tiles.sites.append(_KeptRows(steps[0], len(bases), kept, lines))
     return tiles.sites[-1]
 
 
@@ -270,14 +270,14 @@ def _lanes(tiles: _Tiles) -> Reg:
     return vector(list(range(tiles.lanes)), f"i{8 * tiles.place.itemsize}")
 
 
-def _line(code: Statements, tiles: _Tiles, site: _Site, row: Reg) -> Reg:
+def _line(code: Statements, tiles: _Tiles, site: _KeptRows, row: Reg) -> Reg:
     """Return what is kept of a row."""
     b, bits = code.b, 8 * tiles.place.itemsize
     at = memory.offset_pointer(b, tiles.place, site.lines, b.binary("mul", row, const(tiles.lanes, "i64")))
     return b.impure(f"load <{tiles.lanes} x i{bits}>, {at.typed}, align 64", f"i{bits}", tiles.lanes)
 
 
-def _through(code: Statements, tiles: _Tiles, site: _Site, begin: Reg, *, heads: bool) -> None:
+def _through(code: Statements, tiles: _Tiles, site: _KeptRows, begin: Reg, *, heads: bool) -> None:
     """Store the elements of the rows kept that lie before `begin`, the first row's, in its line, or from there on (`heads`)."""
     b, place, step = code.b, tiles.place, code.e.uniform(site.step)
 

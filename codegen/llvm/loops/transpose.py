@@ -5,8 +5,8 @@ from __future__ import annotations
 from polyker.codegen.ir.kernel import For
 from polyker.codegen.ir.polynomial import constant, plus
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.transpose import Columns
-from polyker.codegen.llvm.access.transpose_rows import Rows, transposed
+from polyker.codegen.llvm.access.transpose import TransposeLoop
+from polyker.codegen.llvm.access.transpose_rows import TransposedRows, transposed
 from polyker.codegen.llvm.statements import Statements
 
 
@@ -14,7 +14,7 @@ def transpose_loop(code: Statements, loop: For) -> None:
     """Repeat the body; its loads share the blocks that they read by rows."""
     e, lo = code.e, code.e.poly(loop.lo)
     assert loop.trip is not None
-    columns = e.columns = Columns(loop, lo, loop.trip, e.columns)
+    columns = e.columns = TransposeLoop(loop, lo, loop.trip, e.columns)
     for columns.step in range(loop.trip):
         code.bound_block(loop.var, plus(lo, constant(columns.step)), loop.body)
     for rows in columns.rows.values():
@@ -22,7 +22,7 @@ def transpose_loop(code: Statements, loop: For) -> None:
     e.columns = columns.outer
 
 
-def _write_rows(code: Statements, rows: Rows) -> None:
+def _write_rows(code: Statements, rows: TransposedRows) -> None:
     """Store the rows of a tile, by streaming stores where it is known when it runs that they are whole lines."""
     e = code.e
     pointers, found, mask = transposed(e, rows)

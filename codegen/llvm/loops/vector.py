@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.codegen.ir.kernel import For
 from polyker.codegen.ir.polynomial import as_constant, atom, constant, plus, scaled
-from polyker.codegen.llvm.access.memory import Lanes
+from polyker.codegen.llvm.access.memory import ActiveLanes
 from polyker.codegen.llvm.access.scope import LANE
 from polyker.codegen.llvm.operations import integer_extremum
 from polyker.codegen.llvm.statements import Statements
@@ -35,15 +35,15 @@ def _vector(code: Statements, loop: For) -> None:
     if known is None:
         lanes = leading(code, e.uniform(length), count, surely=code.facts.positive(loop.hi, lo))
     elif known < count:
-        lanes = Lanes(count, prefix_mask(known, count))
+        lanes = ActiveLanes(count, prefix_mask(known, count))
     else:
-        lanes = Lanes(count)
+        lanes = ActiveLanes(count)
     e.around(lanes, loop.body)
     code.bound_block(loop.var, plus(lo, atom(LANE)), loop.body)
-    e.around(Lanes(1))
+    e.around(ActiveLanes(1))
 
 
-def leading(code: Statements, length: Reg, count: int, *, surely: bool) -> Lanes:
+def leading(code: Statements, length: Reg, count: int, *, surely: bool) -> ActiveLanes:
     """Return the lanes k < length, which is at most `count`; `surely`: it is known to be positive.
 
     Compared in integers as wide as the vector register allows.
@@ -53,4 +53,4 @@ def leading(code: Statements, length: Reg, count: int, *, surely: bool) -> Lanes
     bounded = length if surely else integer_extremum(b, "smax", length, const(0, "i64"))
     narrow = b.convert("trunc", bounded, elem)
     mask = b.compare("icmp ult", vector(list(range(count)), elem), narrow)
-    return Lanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))
+    return ActiveLanes(count, mask, None if surely else b.compare("icmp sgt", length, const(0, "i64")))

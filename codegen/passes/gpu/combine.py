@@ -26,14 +26,13 @@ from polyker.codegen.ir.kernel import (
     WARP,
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Combine,
     Const,
     Convert,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Let,
@@ -43,6 +42,7 @@ from polyker.codegen.ir.kernel import (
     Shuffle,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -51,7 +51,7 @@ from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_
 
 
-def write_out(kernel: Kernel) -> Kernel:
+def write_out(kernel: KernelIR) -> KernelIR:
     """Return the kernel without Combine; raises InternalError where one has not all threads of its launch along its axis."""
     if not _combines(kernel.body):
         return kernel
@@ -67,8 +67,8 @@ class _Writer:
         self.numbers = count()
 
     def block(
-        self, block: Block, buffers: dict[str, DType], launch: Launch | None, thread: For | None, *, again: bool
-    ) -> Block:
+        self, block: StmtBlock, buffers: dict[str, DType], launch: Launch | None, thread: For | None, *, again: bool
+    ) -> StmtBlock:
         """Return a block of a launch; `thread`: the THREAD loop along x around; `again`: the block may run more than once."""
         found: list[Stmt] = []
         for stmt in block:
@@ -176,7 +176,7 @@ class _Writer:
         return f"r{next(self.numbers)}"
 
 
-def _combines(block: Block) -> bool:
+def _combines(block: StmtBlock) -> bool:
     return any(isinstance(s, Combine) for s in statements(block))
 
 

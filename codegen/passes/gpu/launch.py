@@ -12,22 +12,22 @@ from polyker.codegen.ir.greatest import greatest
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Const,
     For,
     Guard,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     LoopKind,
     Op,
     Space,
     Stmt,
+    StmtBlock,
 )
 from polyker.codegen.ir.polynomial import polynomial
-from polyker.codegen.ir.simplify_index import Range, bounds, simplify_expression
+from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
 from polyker.codegen.ir.walk import allocated, bound_by, buffers_of, expressions, names_in, statements
 from polyker.codegen.passes.simplify import trip_count
 from polyker.errors.base import InternalError, failure
@@ -38,20 +38,22 @@ AXES = ("x", "y", "z")
 
 # The most blocks that a grid may have along each axis (CUDA C++ Programming Guide, compute capabilities). Blocks take the
 # iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
-MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
+MAX_GRID_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 
 # Bytes of shared memory that a kernel has without asking for more at its launch (ibid.); each buffer begins at such a multiple.
-STATIC, LINE = 48 << 10, 16
+STATIC_SHARED_BYTES, SHARED_ALIGNMENT = 48 << 10, 16
 
 # Blocks where their number follows from nothing that the host knows, along all such axes together.
 UNKNOWN_BLOCKS = 1024
 
 
-def launches(kernel: Kernel) -> Kernel:
+def launches(kernel: KernelIR) -> KernelIR:
     """Return the kernel with each outermost BLOCK loop, and the threads in it, as a Launch; one thread runs the rest."""
     numbers = count()
 
-    def block(body: Block, ranges: dict[str, Range], known: frozenset[str], held: tuple[Buffer, ...]) -> Block:
+    def block(
+        body: StmtBlock, ranges: dict[str, IndexRange], known: frozenset[str], held: tuple[Buffer, ...]
+    ) -> StmtBlock:
         """Return a block of the host; `held`: buffers around it, of the one thread that runs what is in no loop over blocks."""
         found: list[Stmt] = []
         for mapped, part in groupby(body, _is_mapped):
@@ -67,7 +69,9 @@ def launches(kernel: Kernel) -> Kernel:
             found.append(Launch(f"kernel{next(numbers)}", (one, one, one), (1, 1, 1), inside))
         return tuple(found)
 
-    def statement(stmt: Stmt, ranges: dict[str, Range], known: frozenset[str], held: tuple[Buffer, ...]) -> Block:
+    def statement(
+        stmt: Stmt, ranges: dict[str, IndexRange], known: frozenset[str], held: tuple[Buffer, ...]
+    ) -> StmtBlock:
         match stmt:
             case For(kind=LoopKind.BLOCK):
                 return (_launch(f"kernel{next(numbers)}", stmt, ranges, known),)
@@ -89,16 +93,16 @@ def _is_mapped(stmt: Stmt) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements((stmt,)))
 
 
-def _range(loop: For, ranges: dict[str, Range]) -> Range:
+def _range(loop: For, ranges: dict[str, IndexRange]) -> IndexRange:
     greatest = bounds(polynomial(loop.hi), ranges)[1]
     return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
 
 
-def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str]) -> Launch:
+def _launch(name: str, loop: For, ranges: dict[str, IndexRange], known: frozenset[str]) -> Launch:
     blocks: dict[str, list[KExpr | None]] = {a: [] for a in AXES}
     threads = dict.fromkeys(AXES, 1)
 
-    def count_blocks(block: Block, around: tuple[For, ...]) -> Block:
+    def count_blocks(block: StmtBlock, around: tuple[For, ...]) -> StmtBlock:
         return tuple(counted(stmt, around) for stmt in block)
 
     def counted(stmt: Stmt, around: tuple[For, ...]) -> Stmt:
@@ -125,7 +129,7 @@ def _launch(name: str, loop: For, ranges: dict[str, Range], known: frozenset[str
     assert isinstance(outermost, For)
     each = Const(round(UNKNOWN_BLOCKS ** (1 / max(1, sum(None in found for found in blocks.values())))))
     trips = {a: [each if t is None else t for t in found] for a, found in blocks.items()}
-    x, y, z = (_most(trips[a], most, ranges) for a, most in zip(AXES, MOST_BLOCKS, strict=True))
+    x, y, z = (_most(trips[a], most, ranges) for a, most in zip(AXES, MAX_GRID_BLOCKS, strict=True))
     if _shared((outermost,)):
         outermost = end_together(outermost, dict(zip(AXES, (x, y, z), strict=True)))
     return Launch(name, (x, y, z), (threads["x"], threads["y"], threads["z"]), (outermost,))
@@ -141,7 +145,7 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
     once = loop.most is not None and isinstance(count, Const) and loop.most <= int(count.value.real)
     again = again or not once
 
-    def block(body: Block) -> Block:
+    def block(body: StmtBlock) -> StmtBlock:
         return tuple(map(statement, body))
 
     def statement(stmt: Stmt) -> Stmt:
@@ -162,7 +166,7 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
     return replace(loop, body=(*loop.body, Barrier())) if needed else loop
 
 
-def _shared(block: Block) -> list[Buffer]:
+def _shared(block: StmtBlock) -> list[Buffer]:
     """Return the buffers in shared memory that a block and those in it allocate."""
     return [b for b in allocated(block) if b.space is Space.SHARED]
 
@@ -175,7 +179,7 @@ class _First(Enum):
     NEITHER = "neither"
 
 
-def _first(block: Block, shared: frozenset[str]) -> _First:
+def _first(block: StmtBlock, shared: frozenset[str]) -> _First:
     for stmt in block:
         match stmt:
             case Barrier(warps=False):
@@ -194,7 +198,7 @@ def _first(block: Block, shared: frozenset[str]) -> _First:
     return _First.NEITHER
 
 
-def _trips(loop: For, around: tuple[For, ...], ranges: dict[str, Range], known: frozenset[str]) -> KExpr | None:
+def _trips(loop: For, around: tuple[For, ...], ranges: dict[str, IndexRange], known: frozenset[str]) -> KExpr | None:
     """Return how many iterations there are at most, as the host computes it; None where it follows from nothing that it knows."""
     trip = trip_count(loop)
     if trip is not None:
@@ -205,7 +209,7 @@ def _trips(loop: For, around: tuple[For, ...], ranges: dict[str, Range], known: 
     return greatest(length, around, known, ranges)
 
 
-def _most(trips: list[KExpr], most: int, ranges: dict[str, Range]) -> KExpr:
+def _most(trips: list[KExpr], most: int, ranges: dict[str, IndexRange]) -> KExpr:
     """Return how many blocks the loops of one axis need, 1 at least."""
     found: KExpr = Const(1)
     for trip in dict.fromkeys(trips):
@@ -225,7 +229,7 @@ class SharedMemory:
     @property
     def asked(self) -> int:
         """Bytes that a launch has to request, 0 where it has them anyhow."""
-        return self.size if self.size > STATIC else 0
+        return self.size if self.size > STATIC_SHARED_BYTES else 0
 
 
 def shared_memory(launch: Launch) -> SharedMemory:
@@ -233,19 +237,19 @@ def shared_memory(launch: Launch) -> SharedMemory:
     sizes: dict[str, int] = {}
     for buffer in _shared(launch.body):
         elements = prod(int(e.value.real) for e in buffer.shape if isinstance(e, Const))
-        sizes[buffer.name] = -(-elements * buffer.dtype.itemsize // LINE) * LINE
+        sizes[buffer.name] = -(-elements * buffer.dtype.itemsize // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
     places = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
     return SharedMemory(places, sum(sizes.values()))
 
 
-def check_shared(kernel: Kernel, gpu: Gpu, target: str) -> None:
+def check_shared(kernel: KernelIR, gpu: Gpu, target: str) -> None:
     """Raise CompileError for a launch that takes more shared memory than a block has."""
     for launch in statements(kernel.body):
         if isinstance(launch, Launch) and (size := shared_memory(launch).size) > gpu.shared:
             raise failure(TOO_MUCH_SHARED, kernel=launch.name, bytes=size, limit=gpu.shared, target=target)
 
 
-def arguments_of(kernel: Kernel, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:
+def arguments_of(kernel: KernelIR, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:
     """Return what a launch is called with, in order: arrays, then integers, then (whether it has guards) where failures go."""
     used = _names(launch)
     buffers = tuple(b for b in kernel.buffers if b.name in used)

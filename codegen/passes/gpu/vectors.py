@@ -16,20 +16,20 @@ from itertools import count
 from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
-    WIDEST,
+    MAX_ACCESS_BYTES,
     Allocate,
-    Block,
     Buffer,
     Copy,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Launch,
     Load,
     Op,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
     VectorLoad,
@@ -43,10 +43,10 @@ from polyker.ir.dtypes import i64
 Loads: TypeAlias = tuple[Load, ...]
 
 # Least bytes of an asynchronous copy (cp.async takes 4, 8 or 16).
-LEAST = 4
+MIN_ASYNC_COPY_BYTES = 4
 
 
-def widen(kernel: Kernel) -> Kernel:
+def widen(kernel: KernelIR) -> KernelIR:
     """Return the kernel with wide accesses in its launches, and the alignments that they need."""
     found = _Widening({b.name: b for b in kernel.buffers})
     body = found.block(kernel.body)
@@ -63,7 +63,7 @@ class _Widening:
         self.inside = False
         self.names = (f"w{n}" for n in count())
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         """Return a block with runs of stores as wide ones."""
         result: list[Stmt] = []
         left = [self._statement(s) for s in self._joined(block)]
@@ -90,7 +90,7 @@ class _Widening:
             case _:
                 return stmt
 
-    def _joined(self, block: Block) -> list[Stmt]:
+    def _joined(self, block: StmtBlock) -> list[Stmt]:
         """Return a block in which neighbours under conditions that are one stand under one.
 
         Where a condition holds if the next one does, and they read memory at once, all stand under the last one, and one by one
@@ -129,7 +129,7 @@ class _Widening:
     def _most(self, name: str) -> int:
         """Return how many elements of a buffer an access may take."""
         buffer = self.buffers[name]
-        return max(1, WIDEST // buffer.dtype.itemsize)
+        return max(1, MAX_ACCESS_BYTES // buffer.dtype.itemsize)
 
     def _run(self, block: Sequence[Stmt]) -> tuple[tuple[Stmt, ...], int]:
         """Return what the first statements of a block, stores, become; and how many they are."""
@@ -151,7 +151,7 @@ class _Widening:
         """Return the copy of neighbouring elements; it arrives later where it may: of 4, 8 or 16 bytes, or 0, from afar."""
         first, size = run[0], len(run)
         buffer, origin = self.buffers[first.buffer], self.buffers[source.buffer]
-        later = buffer.later and size * buffer.dtype.itemsize >= LEAST
+        later = buffer.later and size * buffer.dtype.itemsize >= MIN_ASYNC_COPY_BYTES
         later = later and origin.space not in (Space.SHARED, Space.STACK) and self._is_whole(origin, size)
         if not later and size == 1:
             return first

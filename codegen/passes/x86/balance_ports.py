@@ -21,10 +21,10 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import NamedTuple
 
-from polyker.codegen.ir.kernel import Block, Const, For, Kernel, KExpr, Load, LoopKind, Op, Prefetch, Store, Var
+from polyker.codegen.ir.kernel import Const, For, KernelIR, KExpr, Load, LoopKind, Op, Prefetch, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import same_element
 from polyker.codegen.ir.walk import factors_of, rebuild, statements, uses, values_of, with_blocks
-from polyker.codegen.passes.x86.pair_extrema import LEAST
+from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS
 from polyker.machine.model import Target
 
 # Instructions by their pipes; no function that takes several is among them.
@@ -32,7 +32,7 @@ _ADDS = ("add", "sub", "larger", "smaller")
 _MULTIPLIES = ("mul", "multiply_add", "lt", "le", "gt", "ge", "eq", "ne")
 _EITHER = ("abs", "neg", "where", "and", "or", "not")
 # Most levels that nested sums of two may add to an expression's depth.
-_DEEPER = 32
+_MAX_EXTRA_DEPTH = 32
 _MOVED = {"add": "fused_add", "sub": "fused_sub", "larger": "larger_masked", "smaller": "smaller_masked"}
 
 
@@ -53,7 +53,7 @@ class Pipes(NamedTuple):
         return max(2 * self.adds, 2 * self.multiplies, sum(self))
 
 
-def moves(kernel: Kernel, target: Target) -> bool:
+def moves(kernel: KernelIR, target: Target) -> bool:
     """Whether `balanced` changes what some store of a kernel computes; its tiles' copies have to be told apart then."""
     if not target.has_separate_adders:
         return False
@@ -69,23 +69,23 @@ def _is_moved(expr: KExpr, top: KExpr) -> bool:
     )
 
 
-def balanced(kernel: Kernel, target: Target) -> Kernel:
+def balanced(kernel: KernelIR, target: Target) -> KernelIR:
     """Return an equal kernel whose tiles' operations take both kinds of pipes; where any do, it has no UNROLL loops."""
     return replace(kernel, body=_block(kernel.body)) if target.has_separate_adders else kernel
 
 
-def _block(block: Block) -> Block:
+def _block(block: StmtBlock) -> StmtBlock:
     return tuple(_tile(s) if isinstance(s, For) and _is_tile(s) else with_blocks(s, _block) for s in block)
 
 
 def _is_tile(stmt: For) -> bool:
     """Whether a loop is one over the reduction of a register tile: it combines vectors of floats with their elements."""
-    if stmt.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE) or len(stmt.body) < LEAST:
+    if stmt.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE) or len(stmt.body) < MIN_TILE_RESULTS:
         return False
     vectors = [s for s in stmt.body if not isinstance(s, Prefetch)]
     stores = [s for s in statements(stmt.body) if isinstance(s, Store)]
     return (
-        len(vectors) >= LEAST
+        len(vectors) >= MIN_TILE_RESULTS
         and all(isinstance(v, For) and v.kind is LoopKind.VECTOR for v in vectors)
         and all(map(_combines, stores))
     )
@@ -142,7 +142,7 @@ def lone(tile: For) -> frozenset[Load]:
     return frozenset(e for e, count in found.items() if count == 1 and e.buffer not in written)
 
 
-def _subtracting(block: Block, alone: frozenset[Load]) -> Block:
+def _subtracting(block: StmtBlock, alone: frozenset[Load]) -> StmtBlock:
     """Return a tile that subtracts what is in all lanes of a vector from the vector, where the sign does not matter."""
 
     def turned(expr: KExpr) -> KExpr:
@@ -182,7 +182,7 @@ def _is_total(store: Store) -> bool:
             return False
 
 
-def _by_two(block: Block) -> Block:
+def _by_two(block: StmtBlock) -> StmtBlock:
     """Return a tile in whose terms the sums of several are sums of two, from the left; very long ones stay as they are."""
 
     def folded(expr: KExpr) -> KExpr:
@@ -193,7 +193,7 @@ def _by_two(block: Block) -> Block:
 
     def store(stmt: Store) -> Store:
         more = sum(len(e.args) - 2 for e in values_of(stmt.value) if isinstance(e, Op) and e.op == "add")
-        return replace(stmt, value=rebuild(stmt.value, folded)) if more <= _DEEPER else stmt
+        return replace(stmt, value=rebuild(stmt.value, folded)) if more <= _MAX_EXTRA_DEPTH else stmt
 
     return tuple(store(s) if isinstance(s, Store) else with_blocks(s, _by_two) for s in block)
 
@@ -237,7 +237,7 @@ class _Move:
         self.quota, self.alone = quota, alone
         self.seen = dict.fromkeys(quota, 0)
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         return tuple(self._store(s) if isinstance(s, Store) else with_blocks(s, self.block) for s in block)
 
     def _store(self, store: Store) -> Store:

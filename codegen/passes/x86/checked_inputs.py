@@ -22,13 +22,12 @@ import numpy as np
 from polyker.codegen.ir.kernel import (
     FREE,
     Allocate,
-    Block,
     Buffer,
     Const,
     Convert,
     For,
     If,
-    Kernel,
+    KernelIR,
     KExpr,
     Let,
     Load,
@@ -37,6 +36,7 @@ from polyker.codegen.ir.kernel import (
     Prefetch,
     Space,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -44,15 +44,15 @@ from polyker.codegen.ir.number_facts import FINITE, May, facts, may
 from polyker.codegen.ir.polynomial import as_constant, polynomial
 from polyker.codegen.ir.walk import blocks_of, bound_by, rebuild, statements, subexpressions, with_blocks
 from polyker.codegen.ir.work import exceeds
-from polyker.codegen.passes.x86.pair_extrema import LEAST, results
+from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS, results
 from polyker.cost.operation_cost import LOOKED_THROUGH
 from polyker.ir.dtypes import DType, bool_, f32
 from polyker.machine.model import Target
 
 # Least vector operations of the tiles for each vector of the inputs; the choice of the tiles assumes the same.
-WORTH = LOOKED_THROUGH
+MIN_OPERATIONS_PER_INPUT = LOOKED_THROUGH
 # Independent accumulators of the check, which hide the latency of a multiply-add (4 cycles).
-ABREAST = 4
+CHECK_ACCUMULATORS = 4
 # What inputs may be, the weakest demand first; of two that are as weak the one that lets the extremum's identity pass.
 _DEMANDS = {
     "maximum": (May(False, True, True), May(False, False, True), May(False, True, False), FINITE),
@@ -60,7 +60,7 @@ _DEMANDS = {
 }
 
 
-def checked(kernel: Kernel, target: Target) -> Kernel:
+def checked(kernel: KernelIR, target: Target) -> KernelIR:
     """Return an equal kernel that takes extrema without tests where it sees that no term is NaN; or the same one."""
     tiles = _tiles(kernel.body) if target.triple.startswith("x86_64") else ()
     terms = [term for s in statements(tiles) if (term := _extremum(s)) is not None]
@@ -69,7 +69,7 @@ def checked(kernel: Kernel, target: Target) -> Kernel:
     inputs = _inputs(kernel, terms)
     sizes = [_elements(b) for b in inputs]
     looks = sum((s or 0) // target.lanes(b.dtype.itemsize) for s, b in zip(sizes, inputs, strict=True))
-    if not inputs or None in sizes or not exceeds(tiles, {}, WORTH * looks):
+    if not inputs or None in sizes or not exceeds(tiles, {}, MIN_OPERATIONS_PER_INPUT * looks):
         return kernel
     for demand in _DEMANDS[terms[0].op]:
         known = facts(kernel, {b.name: demand for b in inputs})
@@ -77,11 +77,11 @@ def checked(kernel: Kernel, target: Target) -> Kernel:
             break
     else:
         return kernel
-    check = _Check(demand, target, _names(kernel))
+    check = _InputCheck(demand, target, _names(kernel))
     return replace(kernel, body=check.before(inputs, lambda clean: _Free(known, clean).block(kernel.body)))
 
 
-def _names(kernel: Kernel) -> set[str]:
+def _names(kernel: KernelIR) -> set[str]:
     """Return the names that are in use."""
     taken = {b.name for b in kernel.buffers} | set(kernel.integers)
     for s in statements(kernel.body):
@@ -106,14 +106,14 @@ def _extremum(stmt: Stmt) -> Op | None:
 
 def _is_tile(stmt: Stmt) -> bool:
     """Whether a statement is a loop over the reduction of a register tile of extrema."""
-    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL or results(stmt.body) < LEAST:
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL or results(stmt.body) < MIN_TILE_RESULTS:
         return False
     inside = [s for s in statements(stmt.body) if not isinstance(s, Prefetch)]
     loops = all(s.kind in (LoopKind.UNROLL, LoopKind.VECTOR) for s in inside if isinstance(s, For))
     return loops and all(isinstance(s, For) or _extremum(s) is not None for s in inside)
 
 
-def _tiles(block: Block) -> Block:
+def _tiles(block: StmtBlock) -> StmtBlock:
     """Return a block's register tiles of extrema, and the loops and branches around them."""
     kept: list[Stmt] = []
     for s in block:
@@ -124,7 +124,7 @@ def _tiles(block: Block) -> Block:
     return tuple(kept)
 
 
-def _inputs(kernel: Kernel, terms: list[Op]) -> list[Buffer]:
+def _inputs(kernel: KernelIR, terms: list[Op]) -> list[Buffer]:
     """Return the buffers of floats that nobody writes and that the terms depend on."""
     seen: set[str] = set()
     new = {e.buffer for t in terms for e in subexpressions(t) if isinstance(e, Load)}
@@ -153,14 +153,14 @@ class _Free:
         self.known = known
         self.condition = Op("eq", (clean, Const(1)), bool_)
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         return tuple(self.tile(s) if _is_tile(s) else with_blocks(s, self.block) for s in block)
 
     def tile(self, tile: Stmt) -> Stmt:
         free = self.inside((tile,))
         return tile if free == (tile,) else If(self.condition, free, (tile,))
 
-    def inside(self, block: Block) -> Block:
+    def inside(self, block: StmtBlock) -> StmtBlock:
         return tuple(
             replace(s, value=self.value(s.value)) if isinstance(s, Store) else with_blocks(s, self.inside)
             for s in block
@@ -177,7 +177,7 @@ class _Free:
         return expr
 
 
-class _Check:
+class _InputCheck:
     """Makes the loops that look through inputs; `taken`: names that are in use."""
 
     def __init__(self, demand: May, target: Target, taken: set[str]) -> None:
@@ -185,11 +185,13 @@ class _Check:
         self.target = target
         self.taken = taken
 
-    def before(self, inputs: list[Buffer], body: Callable[[Var], Block]) -> Block:
+    def before(self, inputs: list[Buffer], body: Callable[[Var], StmtBlock]) -> StmtBlock:
         """Return: look through the inputs, then the body, which is given a variable that is 1 where they are as demanded."""
         wide = max((f32, *(b.dtype for b in inputs)), key=lambda d: d.itemsize)
         lanes = self.target.lanes(wide.itemsize)
-        sums = Buffer(self._name("sums"), wide, (Const(ABREAST), Const(lanes)), (Const(lanes), Const(1)), Space.STACK)
+        sums = Buffer(
+            self._name("sums"), wide, (Const(CHECK_ACCUMULATORS), Const(lanes)), (Const(lanes), Const(1)), Space.STACK
+        )
         total = Buffer(self._name("total"), wide, (Const(1),), (Const(1),), Space.STACK)
         zero = Const(0.0, wide)
         row, lane = self._name("v"), self._name("v")
@@ -212,14 +214,23 @@ class _Check:
     def _rows(self, row: str, lane: str, lanes: int, stmt: Stmt) -> For:
         """Return a statement for each lane of the vectors that are looked at together."""
         vector = For(lane, Const(0), Const(lanes), (stmt,), 1, LoopKind.VECTOR, lanes, lanes)
-        return For(row, Const(0), Const(ABREAST), (vector,), 1, LoopKind.UNROLL, ABREAST, ABREAST)
+        return For(
+            row,
+            Const(0),
+            Const(CHECK_ACCUMULATORS),
+            (vector,),
+            1,
+            LoopKind.UNROLL,
+            CHECK_ACCUMULATORS,
+            CHECK_ACCUMULATORS,
+        )
 
-    def _look(self, buffer: Buffer, sums: str, lanes: int, dtype: DType) -> Block:
+    def _look(self, buffer: Buffer, sums: str, lanes: int, dtype: DType) -> StmtBlock:
         """Return the loops that add 0 for each element of a buffer, and NaN for what is not as demanded."""
         *outer, size = (as_constant(polynomial(s)) or 0 for s in buffer.shape)
         indices = [self._name("v") for _ in outer]
         first, row, lane = self._name("v"), self._name("v"), self._name("v")
-        step = ABREAST * lanes
+        step = CHECK_ACCUMULATORS * lanes
         whole, rest = size - size % step, size % step
         around = tuple(Var(i) for i in indices)
 
@@ -228,7 +239,7 @@ class _Check:
             return self._added(Load(buffer.name, (*around, place), buffer.dtype), sums, (number, Var(lane)), dtype)
 
         every = self._rows(row, lane, lanes, look(Var(first), Var(row)))
-        block: Block = (
+        block: StmtBlock = (
             (For(first, Const(0), Const(whole), (every,), step, LoopKind.SERIAL, 0, whole // step),) if whole else ()
         )
         for number in range(-(-rest // lanes)):

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.codegen.ir.kernel import Block, For, Kernel, LoopKind, Op, Stmt, Store
+from polyker.codegen.ir.kernel import For, KernelIR, LoopKind, Op, Stmt, StmtBlock, Store
 from polyker.codegen.ir.walk import uses, with_blocks
 from polyker.codegen.passes.unswitch import guarded
 from polyker.machine.model import Target
 
 
-def masked_terms(kernel: Kernel, target: Target) -> Kernel:
+def masked_terms(kernel: KernelIR, target: Target) -> KernelIR:
     """Return an equal kernel; the same one for targets whose instructions have no masks."""
     return replace(kernel, body=_block(kernel.body, None)) if target.masks else kernel
 
 
-def _block(block: Block, lane: str | None) -> Block:
+def _block(block: StmtBlock, lane: str | None) -> StmtBlock:
     """Return a block in the vector loop over `lane`, if there is one."""
     return tuple([_statement(s, lane) for s in block])
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.codegen.ir.kernel import (
-    Block,
     Const,
     For,
-    Kernel,
+    KernelIR,
     KExpr,
     Load,
     LoopKind,
     Op,
     Prefetch,
     Stmt,
+    StmtBlock,
     Store,
     Var,
 )
@@ -35,15 +35,15 @@ from polyker.codegen.passes.unroll_terms import whole_groups
 from polyker.machine.model import Target
 
 # Least results of a tile: with fewer the latency of the extremum bounds the loop (experience value).
-LEAST = 4
+MIN_TILE_RESULTS = 4
 
 
-def paired_extrema(kernel: Kernel, target: Target) -> Kernel:
+def paired_extrema(kernel: KernelIR, target: Target) -> KernelIR:
     """Return an equal kernel whose reduction loops of extrema in register tiles take two terms at a time."""
     return replace(kernel, body=_block(kernel.body)) if target.pairs_extrema else kernel
 
 
-def _block(block: Block) -> Block:
+def _block(block: StmtBlock) -> StmtBlock:
     result: list[Stmt] = []
     for s in block:
         match s:
@@ -57,7 +57,7 @@ def _block(block: Block) -> Block:
 def _pairs(loop: For) -> list[Stmt] | None:
     """Return the loop over pairs of terms, and the one over the rest; None where its body is no tile of extrema."""
     trip = trip_count(loop)
-    if (trip is not None and trip < 4) or results(loop.body) < LEAST:
+    if (trip is not None and trip < 4) or results(loop.body) < MIN_TILE_RESULTS:
         return None
     body = _paired(loop.body, loop.var)
     if body is None:
@@ -68,7 +68,7 @@ def _pairs(loop: For) -> list[Stmt] | None:
     return [pairs] if trip is not None and trip % 2 == 0 else [pairs, replace(loop, lo=whole, trip=trip and trip % 2)]
 
 
-def results(block: Block) -> int:
+def results(block: StmtBlock) -> int:
     """Return how many vectors a tile stores."""
     count = 0
     for s in block:
@@ -79,7 +79,7 @@ def results(block: Block) -> int:
     return count
 
 
-def _paired(block: Block, var: str, lane: str = "") -> Block | None:
+def _paired(block: StmtBlock, var: str, lane: str = "") -> StmtBlock | None:
     """Return a tile of two terms; None where it holds anything but extrema of floats and prefetches.
 
     `lane`: the variable of the vector loop around. Where each lane has terms of its own alone they are read in the order of

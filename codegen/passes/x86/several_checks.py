@@ -14,30 +14,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from polyker.codegen.ir.kernel import Block, Const, For, Guard, Kernel, KExpr, Let, LoopKind, Op, Stmt, Store, Var
+from polyker.codegen.ir.kernel import Const, For, Guard, KernelIR, KExpr, Let, LoopKind, Op, Stmt, StmtBlock, Store, Var
 from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, with_blocks, with_body
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import operations, whole_groups
 
 # Unroll factor; most operations of one element: with more, the branch is a small part (experience values).
-ELEMENTS, MOST = 4, 16
+UNROLL_FACTOR, MAX_ELEMENT_OPERATIONS = 4, 16
 
 
-def several_checks(kernel: Kernel) -> Kernel:
+def several_checks(kernel: KernelIR) -> KernelIR:
     """Return an equal kernel whose loops over elements that are looked up one by one take several of them in each iteration."""
     if not any(isinstance(s, Guard) for s in statements(kernel.body)):
         return kernel
     taken = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
-    return replace(kernel, body=_Several(taken).block(kernel.body))
+    return replace(kernel, body=_CheckMerger(taken).block(kernel.body))
 
 
 @dataclass(frozen=True, slots=True)
-class _Several:
+class _CheckMerger:
     """Rewrites blocks; `taken`: the names of the kernel's values."""
 
     taken: set[str]
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: StmtBlock) -> StmtBlock:
         result: list[Stmt] = []
         for s in block:
             match s:
@@ -52,22 +52,26 @@ class _Several:
     def _together(self, loop: For, checks: int) -> list[Stmt]:
         """Return the loop over whole groups of elements, and the one over the rest; `checks`: statements up to the last Guard."""
         trip = trip_count(loop)
-        if trip is not None and trip < 2 * ELEMENTS:
+        if trip is not None and trip < 2 * UNROLL_FACTOR:
             return [loop]
         group = Var(f"{loop.var}.group")
         values: list[dict[str, KExpr]] = [
-            {loop.var: Op("add", (group, Const(n))) if n else group} for n in range(ELEMENTS)
+            {loop.var: Op("add", (group, Const(n))) if n else group} for n in range(UNROLL_FACTOR)
         ]
         body: list[Stmt] = []
         for part in (loop.body[:checks], loop.body[checks:]):
             body += [self._copy(s, v) for v in values for s in part]
-        whole = whole_groups(loop, ELEMENTS)
+        whole = whole_groups(loop, UNROLL_FACTOR)
         found: list[Stmt] = [
             replace(
-                with_body(loop, tuple(body)), var=group.name, hi=whole, step=ELEMENTS, trip=trip and trip // ELEMENTS
+                with_body(loop, tuple(body)),
+                var=group.name,
+                hi=whole,
+                step=UNROLL_FACTOR,
+                trip=trip and trip // UNROLL_FACTOR,
             )
         ]
-        left = None if trip is None else trip % ELEMENTS
+        left = None if trip is None else trip % UNROLL_FACTOR
         return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
 
     def _copy(self, stmt: Stmt, values: dict[str, KExpr]) -> Stmt:
@@ -99,4 +103,4 @@ def _checks(loop: For) -> int:
     first, written = loop.body[:checks], {s.buffer for s in loop.body if isinstance(s, Store)}
     if loaded(first) & written or any(isinstance(s, Store) for s in first):
         return 0
-    return checks if sum(operations(e) for s in loop.body for e in expressions(s)) <= MOST else 0
+    return checks if sum(operations(e) for s in loop.body for e in expressions(s)) <= MAX_ELEMENT_OPERATIONS else 0

@@ -13,7 +13,7 @@ _COMPARE_INT = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", 
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class FunctionDefinition:
     """The IR of one function.
 
     `symbol`: its name without `@`; `result` and `parameters`: its LLVM types; `text`: the `define`; `declares`: the intrinsics
@@ -25,7 +25,7 @@ class Definition:
     parameters: tuple[str, ...]
     text: str
     declares: frozenset[tuple[str, str]] = frozenset()
-    needs: tuple[Definition, ...] = ()
+    needs: tuple[FunctionDefinition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,83 +63,83 @@ F64 = Format("f64", "double", "i64", 52, 1023)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class MathValue:
     """An SSA value; `element` is its scalar LLVM type. Arithmetic on it emits an instruction."""
 
-    builder: Builder = field(repr=False)
+    builder: MathBuilder = field(repr=False)
     name: str
     element: str
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("add", self, other)
 
-    def __radd__(self, other: Operand) -> Value:
+    def __radd__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("add", other, self)
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("sub", other, self)
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("mul", self, other)
 
-    def __rmul__(self, other: Operand) -> Value:
+    def __rmul__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("mul", other, self)
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("div", self, other)
 
-    def __rtruediv__(self, other: Operand) -> Value:
+    def __rtruediv__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("div", other, self)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> MathValue:
         return self.builder.negate(self)
 
-    def __and__(self, other: Operand) -> Value:
+    def __and__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("and", self, other)
 
-    def __or__(self, other: Operand) -> Value:
+    def __or__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("or", self, other)
 
-    def __xor__(self, other: Operand) -> Value:
+    def __xor__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("xor", self, other)
 
-    def __lshift__(self, other: Operand) -> Value:
+    def __lshift__(self, other: MathOperand) -> MathValue:
         return self.builder.binary("shl", self, other)
 
-    def shr(self, other: Operand) -> Value:
+    def shr(self, other: MathOperand) -> MathValue:
         """Logical shift to the right."""
         return self.builder.binary("lshr", self, other)
 
-    def ashr(self, other: Operand) -> Value:
+    def ashr(self, other: MathOperand) -> MathValue:
         """Arithmetic shift to the right."""
         return self.builder.binary("ashr", self, other)
 
-    def __lt__(self, other: Operand) -> Value:
+    def __lt__(self, other: MathOperand) -> MathValue:
         return self.builder.compare("lt", self, other)
 
-    def __le__(self, other: Operand) -> Value:
+    def __le__(self, other: MathOperand) -> MathValue:
         return self.builder.compare("le", self, other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: MathOperand) -> MathValue:
         return self.builder.compare("gt", self, other)
 
-    def __ge__(self, other: Operand) -> Value:
+    def __ge__(self, other: MathOperand) -> MathValue:
         return self.builder.compare("ge", self, other)
 
-    def eq(self, other: Operand) -> Value:
+    def eq(self, other: MathOperand) -> MathValue:
         """Equal (false for NaN)."""
         return self.builder.compare("eq", self, other)
 
-    def ne(self, other: Operand) -> Value:
+    def ne(self, other: MathOperand) -> MathValue:
         """Not equal (true for NaN)."""
         return self.builder.compare("ne", self, other)
 
 
-Operand: TypeAlias = Value | float
-Formula: TypeAlias = Callable[..., Value]
+MathOperand: TypeAlias = MathValue | float
+Formula: TypeAlias = Callable[..., MathValue]
 PURE = "nosync nounwind willreturn memory(none)"
 COLD = f"cold noinline {PURE}"
 
@@ -161,7 +161,7 @@ def literal(value: float, element: str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
-class Builder:
+class MathBuilder:
     """Collects the instructions of one function whose values are scalars (`lanes` 1) or vectors of `lanes` elements."""
 
     def __init__(self, lanes: int, features: Features) -> None:
@@ -169,7 +169,7 @@ class Builder:
         self.features = features
         self.lines: list[str] = []
         self.declares: set[tuple[str, str]] = set()
-        self.needs: list[Definition] = []
+        self.needs: list[FunctionDefinition] = []
         self.block = "entry"
         self._count = 0
 
@@ -182,61 +182,61 @@ class Builder:
         self._count += 1
         return f"v{self._count}"
 
-    def emit(self, element: str, instruction: str) -> Value:
+    def emit(self, element: str, instruction: str) -> MathValue:
         """Append an instruction and return its value."""
         name = f"%{self.fresh()}"
         self.lines.append(f"  {name} = {instruction}")
-        return Value(self, name, element)
+        return MathValue(self, name, element)
 
-    def constant(self, value: float, element: str) -> Value:
+    def constant(self, value: float, element: str) -> MathValue:
         """Return a constant, the same in all lanes."""
         text = literal(value, element)
-        return Value(self, text if self.lanes == 1 else f"splat ({element} {text})", element)
+        return MathValue(self, text if self.lanes == 1 else f"splat ({element} {text})", element)
 
-    def value(self, operand: Operand, element: str) -> Value:
+    def value(self, operand: MathOperand, element: str) -> MathValue:
         """Return an operand as a value; Python numbers become constants of the scalar type `element`."""
-        return operand if isinstance(operand, Value) else self.constant(operand, element)
+        return operand if isinstance(operand, MathValue) else self.constant(operand, element)
 
-    def binary(self, op: str, left: Operand, right: Operand) -> Value:
+    def binary(self, op: str, left: MathOperand, right: MathOperand) -> MathValue:
         """Emit an arithmetic or bitwise operation; the type of the operand that is a value decides which."""
-        element = left.element if isinstance(left, Value) else right.element  # type: ignore[union-attr]
+        element = left.element if isinstance(left, MathValue) else right.element  # type: ignore[union-attr]
         a, b = self.value(left, element), self.value(right, element)
         prefix = "f" if element in ELEMENTS else ""
         return self.emit(element, f"{prefix}{op} {self.type(element)} {a.name}, {b.name}")
 
-    def compare(self, op: str, left: Value, right: Operand) -> Value:
+    def compare(self, op: str, left: MathValue, right: MathOperand) -> MathValue:
         """Emit a comparison, signed for integers; only `ne` is true for NaN."""
         a, b = left, self.value(right, left.element)
         if a.element in ELEMENTS:
             return self.emit("i1", f"fcmp {_COMPARE_FLOAT[op]} {self.type(a.element)} {a.name}, {b.name}")
         return self.emit("i1", f"icmp {_COMPARE_INT[op]} {self.type(a.element)} {a.name}, {b.name}")
 
-    def unsigned_ge(self, left: Value, right: int) -> Value:
+    def unsigned_ge(self, left: MathValue, right: int) -> MathValue:
         """Emit a comparison of integers without sign."""
         limit = self.constant(right, left.element)
         return self.emit("i1", f"icmp uge {self.type(left.element)} {left.name}, {limit.name}")
 
-    def negate(self, x: Value) -> Value:
+    def negate(self, x: MathValue) -> MathValue:
         """Emit -x."""
         if x.element in ELEMENTS:
             return self.emit(x.element, f"fneg {self.type(x.element)} {x.name}")
         return self.binary("sub", 0, x)
 
-    def negation(self, condition: Value) -> Value:
+    def negation(self, condition: MathValue) -> MathValue:
         """Emit the opposite of a condition."""
         return self.binary("xor", condition, True)
 
-    def select(self, condition: Value, yes: Operand, no: Operand) -> Value:
+    def select(self, condition: MathValue, yes: MathOperand, no: MathOperand) -> MathValue:
         """Emit `yes` where the condition holds, else `no`; one of the two is a value."""
-        element = yes.element if isinstance(yes, Value) else no.element  # type: ignore[union-attr]
+        element = yes.element if isinstance(yes, MathValue) else no.element  # type: ignore[union-attr]
         return self.choose(condition, self.value(yes, element), self.value(no, element))
 
-    def choose(self, condition: Value, yes: Value, no: Value) -> Value:
+    def choose(self, condition: MathValue, yes: MathValue, no: MathValue) -> MathValue:
         """Emit a select between two values of one type."""
         kind = self.type(yes.element)
         return self.emit(yes.element, f"select {self.type('i1')} {condition.name}, {kind} {yes.name}, {kind} {no.name}")
 
-    def convert(self, op: str, x: Value, element: str) -> Value:
+    def convert(self, op: str, x: MathValue, element: str) -> MathValue:
         """Emit a conversion: bitcast, fpext, fptrunc, sitofp, fptosi, zext, sext, trunc."""
         return self.emit(element, f"{op} {self.type(x.element)} {x.name} to {self.type(element)}")
 
@@ -244,7 +244,7 @@ class Builder:
         """Note an intrinsic that is called."""
         self.declares.add((f"declare {result} @{name}({', '.join(parameters)})", name))
 
-    def intrinsic(self, name: str, *args: Value) -> Value:
+    def intrinsic(self, name: str, *args: MathValue) -> MathValue:
         """Emit a call of `llvm.name`, overloaded on the type of its arguments, which is that of its result too."""
         kind, element = self.type(args[0].element), args[0].element
         short = f"{'f' if element in ELEMENTS else 'i'}{element[1:] if element[0] == 'i' else ELEMENTS[element][1]}"
@@ -253,63 +253,65 @@ class Builder:
         self.declare(kind, symbol, *[kind] * len(args))
         return self.emit(element, f"call {kind} @{symbol}({', '.join(f'{kind} {a.name}' for a in args)})")
 
-    def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
+    def fma(self, a: MathOperand, b: MathOperand, c: MathOperand) -> MathValue:
         """Emit a * b + c: rounded once where the target fuses, else twice."""
-        element = next(v.element for v in (a, b, c) if isinstance(v, Value))
+        element = next(v.element for v in (a, b, c) if isinstance(v, MathValue))
         x, y, z = (self.value(v, element) for v in (a, b, c))
         return self.intrinsic("fma", x, y, z) if self.features.fma else x * y + z
 
-    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def horner(self, x: MathValue, coefficients: Sequence[float]) -> MathValue:
         """Emit the polynomial with these coefficients, the constant one first."""
         result = self.constant(coefficients[-1], x.element)
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, c)
         return result
 
-    def horner2(self, x: Value, square: Value, coefficients: Sequence[float]) -> Value:
+    def horner2(self, x: MathValue, square: MathValue, coefficients: Sequence[float]) -> MathValue:
         """Emit the same polynomial from its even and odd parts: half the latency, and no more work where x^2 is at hand."""
         return self.fma(self.horner(square, coefficients[1::2]), x, self.horner(square, coefficients[::2]))
 
-    def abs(self, x: Value) -> Value:
+    def abs(self, x: MathValue) -> MathValue:
         """Emit |x| of a floating-point value."""
         return self.intrinsic("fabs", x)
 
-    def copysign(self, x: Value, sign: Value) -> Value:
+    def copysign(self, x: MathValue, sign: MathValue) -> MathValue:
         """Emit x with the sign of `sign`."""
         return self.intrinsic("copysign", x, sign)
 
-    def sqrt(self, x: Value) -> Value:
+    def sqrt(self, x: MathValue) -> MathValue:
         """Emit the square root, correctly rounded."""
         return self.intrinsic("sqrt", x)
 
-    def at_least(self, x: Value, bound: float) -> Value:
+    def at_least(self, x: MathValue, bound: float) -> MathValue:
         """Emit the larger of x and a bound; NaN stays."""
         return self.select(x < bound, bound, x)
 
-    def at_most(self, x: Value, bound: float) -> Value:
+    def at_most(self, x: MathValue, bound: float) -> MathValue:
         """Emit the smaller of x and a bound; NaN stays."""
         return self.select(x > bound, bound, x)
 
-    def any(self, condition: Value) -> Value:
+    def any(self, condition: MathValue) -> MathValue:
         """Emit one i1 that says whether the condition holds in any lane."""
         if self.lanes == 1:
             return condition
         mask = self.emit("i1", f"bitcast {self.type('i1')} {condition.name} to i{self.lanes}")
         return self.emit("i1", f"icmp ne i{self.lanes} {mask.name}, 0")
 
-    def format(self, x: Value) -> Format:
+    def format(self, x: MathValue) -> Format:
         """Return the floating-point format of a value."""
         return F32 if x.element == "float" else F64
 
-    def bits(self, x: Value) -> Value:
+    def bits(self, x: MathValue) -> MathValue:
         """Emit the bits of a floating-point value as integers."""
         return self.convert("bitcast", x, self.format(x).integer)
 
-    def from_bits(self, x: Value) -> Value:
+    def from_bits(self, x: MathValue) -> MathValue:
         """Emit the floating-point value that has these bits."""
         return self.convert("bitcast", x, "float" if x.element == "i32" else "double")
 
-    def rare(self, condition: Value, usual: Sequence[Value], repair: Callable[[], Sequence[Value]]) -> list[Value]:
+    def rare(
+        self, condition: MathValue, usual: Sequence[MathValue], repair: Callable[[], Sequence[MathValue]]
+    ) -> list[MathValue]:
         """Emit a branch: `usual` where the condition holds in no lane, else what `repair` emits, for all lanes."""
         # A lane that is not in use may hold poison, on which no branch may depend.
         flag, before = self.emit("i1", f"freeze i1 {self.any(condition).name}"), self.block
@@ -324,7 +326,7 @@ class Builder:
             for u, r in zip(usual, repaired, strict=True)
         ]
 
-    def call(self, definition: Definition, elements: Sequence[str], *args: Value) -> list[Value]:
+    def call(self, definition: FunctionDefinition, elements: Sequence[str], *args: MathValue) -> list[MathValue]:
         """Emit a call of another definition, whose results have these scalar types."""
         if definition not in self.needs:
             self.needs.append(definition)
@@ -334,16 +336,18 @@ class Builder:
         whole = self.emit("", f"call {definition.result} @{definition.symbol}({passed})")
         return [self.emit(e, f"extractvalue {definition.result} {whole.name}, {k}") for k, e in enumerate(elements)]
 
-    def outlined(self, name: str, formula: Formula, *args: Value) -> Value:
+    def outlined(self, name: str, formula: Formula, *args: MathValue) -> MathValue:
         """Emit a call of a function of its own for a rarely needed formula; `name` tells it from all others."""
-        inner = Builder(self.lanes, self.features)
-        parameters = [Value(inner, f"%x{k}", a.element) for k, a in enumerate(args)]
+        inner = MathBuilder(self.lanes, self.features)
+        parameters = [MathValue(inner, f"%x{k}", a.element) for k, a in enumerate(args)]
         suffix = "" if self.lanes == 1 else f".v{self.lanes}"
         symbol = f"pk.{name}.{self.format(args[0]).name}{suffix}{self.features.suffix}"
         definition = inner.define(symbol, parameters, [formula(inner, *parameters)], COLD)
         return self.call(definition, (args[0].element,), *args)[0]
 
-    def define(self, symbol: str, parameters: Sequence[Value], results: Sequence[Value], attributes: str) -> Definition:
+    def define(
+        self, symbol: str, parameters: Sequence[MathValue], results: Sequence[MathValue], attributes: str
+    ) -> FunctionDefinition:
         """Return the function made of what was emitted so far; several results are returned as a struct."""
         kinds = [self.type(r.element) for r in results]
         result = kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
@@ -356,4 +360,4 @@ class Builder:
         head = ", ".join(f"{k} {p.name}" for k, p in zip(taken, parameters, strict=True))
         lines = [f"define internal {result} @{symbol}({head}) {attributes} {{", "entry:", *self.lines]
         text = "\n".join([*lines, f"  ret {result} {last}", "}", ""])
-        return Definition(symbol, result, taken, text, frozenset(self.declares), tuple(self.needs))
+        return FunctionDefinition(symbol, result, taken, text, frozenset(self.declares), tuple(self.needs))

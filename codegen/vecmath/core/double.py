@@ -5,31 +5,31 @@ Source: Dekker, "A floating-point technique for extending the available precisio
 
 from __future__ import annotations
 
-from polyker.codegen.vecmath.core.build import Builder, Operand, Value
+from polyker.codegen.vecmath.core.build import MathBuilder, MathOperand, MathValue
 
 
-def fast_two_sum(b: Builder, x: Operand, y: Value) -> tuple[Value, Value]:
+def fast_two_sum(b: MathBuilder, x: MathOperand, y: MathValue) -> tuple[MathValue, MathValue]:
     """Return x + y and its error; |x| >= |y|, or x is 0."""
     first = b.value(x, y.element)
     total = first + y
     return total, y - (total - first)
 
 
-def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def two_sum(b: MathBuilder, x: MathValue, y: MathValue) -> tuple[MathValue, MathValue]:
     """Return x + y and its error."""
     total = x + y
     rest = total - x
     return total, (x - (total - rest)) + (y - rest)
 
 
-def _halves(b: Builder, x: Value) -> tuple[Value, Value]:
+def _halves(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     form = b.format(x)
     mask = -1 << ((form.mantissa + 2) // 2)
     high = b.from_bits(b.bits(x) & mask)
     return high, x - high
 
 
-def two_product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def two_product(b: MathBuilder, x: MathValue, y: MathValue) -> tuple[MathValue, MathValue]:
     """Return x * y and its error (exact where nothing overflows or is subnormal; without a fused multiply-add, nearly)."""
     product = x * y
     if b.features.fma:
@@ -39,7 +39,7 @@ def two_product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     return product, ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
 
 
-def less_product(b: Builder, f: Value, s: Value, d: Value) -> Value:
+def less_product(b: MathBuilder, f: MathValue, s: MathValue, d: MathValue) -> MathValue:
     """Return f - s d, which is exact where s is near the quotient."""
     if b.features.fma:
         return b.fma(-s, d, f)

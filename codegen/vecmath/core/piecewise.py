@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyker.codegen.vecmath.core import pieces, tables
-from polyker.codegen.vecmath.core.build import F32, Builder, Value
+from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.registers import least_magnitude, lookup, scaled
 
 _INTERVAL_BITS = 3  # of the significand
 ROOTS = tuple(2.0 ** (k / 32) for k in range(32))
 
 
-def piecewise(b: Builder, a: Value, rows: Sequence[Sequence[float]], *, beside_a: bool = False) -> Value:
+def piecewise(b: MathBuilder, a: MathValue, rows: Sequence[Sequence[float]], *, beside_a: bool = False) -> MathValue:
     """Return the function whose coefficients these are (vecmath_pieces.py) of a >= 0; NaN stays.
 
     `beside_a`: those of the first interval are of the function less a, so that the rounding of none counts near 0.
@@ -36,17 +36,17 @@ def piecewise(b: Builder, a: Value, rows: Sequence[Sequence[float]], *, beside_a
     return b.fma(result, t, start)
 
 
-def tanh(b: Builder, x: Value) -> Value:
+def tanh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return tanh(x)."""
     return b.copysign(piecewise(b, b.at_most(b.abs(x), 9.5), pieces.TANH), x)
 
 
-def erf(b: Builder, x: Value) -> Value:
+def erf(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the error function of x."""
     return b.copysign(piecewise(b, b.at_most(b.abs(x), 4.0), pieces.ERF, beside_a=True), x)
 
 
-def gelu(b: Builder, x: Value) -> Value:
+def gelu(b: MathBuilder, x: MathValue) -> MathValue:
     """Return x Phi(x) = max(x, 0) - a Phi(-a), a = |x|; NaN at -inf as the formula.
 
     a Phi(-a) = a 2^n exp(-r / 2) M(a), a^2 = r - n 2 ln 2, n in 32nds: an instruction scales by the whole ones, the others are

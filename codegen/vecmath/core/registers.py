@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from polyker.codegen.vecmath.core.build import F32, Builder, Value, literal
+from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue, literal
 
 
-def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
+def lookup(b: MathBuilder, table: Sequence[float], index: MathValue) -> MathValue:
     """Emit the entry of a table of 32 floats that the low five bits of `index` (i32) tell."""
     entries = [f"float {literal(v, 'float')}" for v in table]
     low, high = (f"<16 x float> <{', '.join(half)}>" for half in (entries[:16], entries[16:]))
@@ -16,7 +16,7 @@ def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
     return _by_registers(b, "float", 16, f"call <16 x float> @{name}({low}, <16 x i32> {{0}}, {high})", index)
 
 
-def scaled(b: Builder, x: Value, exponent: Value) -> Value:
+def scaled(b: MathBuilder, x: MathValue, exponent: MathValue) -> MathValue:
     """Emit x * 2^floor(exponent), rounded once."""
     name, kind, lanes = _of_whole(b, x, "scalef")
     b.declare(kind, name, kind, kind, kind, f"i{lanes}", "i32")
@@ -24,7 +24,7 @@ def scaled(b: Builder, x: Value, exponent: Value) -> Value:
     return _by_registers(b, x.element, lanes, call, x, exponent)
 
 
-def exponent(b: Builder, x: Value) -> Value:
+def exponent(b: MathBuilder, x: MathValue) -> MathValue:
     """Emit floor(log2 |x|), of subnormal numbers, too."""
     name, kind, lanes = _of_whole(b, x, "getexp")
     b.declare(kind, name, kind, kind, f"i{lanes}", "i32")
@@ -32,7 +32,7 @@ def exponent(b: Builder, x: Value) -> Value:
     return _by_registers(b, x.element, lanes, call, x)
 
 
-def significand(b: Builder, x: Value) -> Value:
+def significand(b: MathBuilder, x: MathValue) -> MathValue:
     """Emit |x| 2^-exponent, from 1 on and below 2."""
     name, kind, lanes = _of_whole(b, x, "getmant")
     b.declare(kind, name, kind, "i32", kind, f"i{lanes}", "i32")
@@ -41,7 +41,7 @@ def significand(b: Builder, x: Value) -> Value:
     return _by_registers(b, x.element, lanes, call, x)
 
 
-def reciprocal_root(b: Builder, x: Value) -> Value:
+def reciprocal_root(b: MathBuilder, x: MathValue) -> MathValue:
     """Emit 1 / sqrt(x) to 14 bits, of subnormal numbers, too; that of zeros and of infinity is exact."""
     form = b.format(x)
     lanes = 512 // form.bits
@@ -50,7 +50,7 @@ def reciprocal_root(b: Builder, x: Value) -> Value:
     return _by_registers(b, x.element, lanes, f"call {kind} @{name}({kind} {{0}}, {kind} poison, i{lanes} -1)", x)
 
 
-def _of_whole(b: Builder, x: Value, instruction: str) -> tuple[str, str, int]:
+def _of_whole(b: MathBuilder, x: MathValue, instruction: str) -> tuple[str, str, int]:
     """Return an intrinsic on whole registers of a value's type, that type, and its lanes."""
     form = b.format(x)
     lanes = 512 // form.bits
@@ -61,7 +61,7 @@ def _of_whole(b: Builder, x: Value, instruction: str) -> tuple[str, str, int]:
     )
 
 
-def least_magnitude(b: Builder, x: Value, bound: float) -> Value:
+def least_magnitude(b: MathBuilder, x: MathValue, bound: float) -> MathValue:
     """Emit the smaller of |x| and a positive bound of f32, which is also what a NaN gives."""
     name, kind = "llvm.x86.avx512.mask.range.ps.512", "<16 x float>"
     b.declare(kind, name, kind, kind, "i32", kind, "i16", "i32")
@@ -76,7 +76,7 @@ _TOKENS = ("quiet", "signaling", "zero", "one", "-inf", "inf", "negative", "posi
 _RESPONSES = ("usual", "operand", "quiet", "nan", "-inf", "inf")
 
 
-def repaired(b: Builder, usual: Value, x: Value, classes: Mapping[str, str]) -> Value:
+def repaired(b: MathBuilder, usual: MathValue, x: MathValue, classes: Mapping[str, str]) -> MathValue:
     """Emit `usual` but for the classes of x (of `_TOKENS`) that another value (of `_RESPONSES`) is given for."""
     name, kind, lanes = _of_whole(b, x, "fixupimm")
     width = b.format(x).bits
@@ -88,7 +88,7 @@ def repaired(b: Builder, usual: Value, x: Value, classes: Mapping[str, str]) -> 
     return _by_registers(b, x.element, lanes, f"call {kind} @{name}({operands})", usual, x)
 
 
-def _by_registers(b: Builder, element: str, width: int, call: str, *args: Value) -> Value:
+def _by_registers(b: MathBuilder, element: str, width: int, call: str, *args: MathValue) -> MathValue:
     """Emit a call on registers of `width` elements until all lanes have passed; `{0}`, `{1}` in it stand for the operands."""
     parts = []
     for start in range(0, b.lanes, width):
@@ -101,10 +101,10 @@ def _by_registers(b: Builder, element: str, width: int, call: str, *args: Value)
             b.emit("", f"shufflevector {kind} {x}, {kind} {y}, <{2 * width} x i32> <{places}>").name for x, y in pairs
         ]
         width *= 2
-    return Value(b, _lanes(b, parts[0], element, width, range(b.lanes)), element)
+    return MathValue(b, _lanes(b, parts[0], element, width, range(b.lanes)), element)
 
 
-def _lanes(b: Builder, name: str, element: str, count: int, wanted: range) -> str:
+def _lanes(b: MathBuilder, name: str, element: str, count: int, wanted: range) -> str:
     """Return these lanes of a vector of `count`, poison beyond its end; one lane alone is a scalar."""
     if count == len(wanted):
         return name

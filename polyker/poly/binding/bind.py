@@ -14,33 +14,33 @@ from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.ir.promotion import ValueType
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor
 from polyker.poly.affine import expr_of
-from polyker.poly.binding.bounds import Bound, interval, scope_text
-from polyker.poly.binding.context import Context
+from polyker.poly.binding.bounds import IndexBound, interval, scope_text
+from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.coverage import Coverage, statement_times
 from polyker.poly.binding.dead import drop_dead
 from polyker.poly.binding.extents import fresh_shape
 from polyker.poly.binding.inside import Shape, Stated, check_subscript, require_equal
-from polyker.poly.binding.ranges import Ranges
+from polyker.poly.binding.ranges import StatementRanges
 from polyker.poly.binding.ranges_text import RangeText, range_texts
 from polyker.poly.binding.sizes import argument_shapes, bind_sizes, check_large, declared_shapes
 from polyker.poly.binding.statement_types import StatementType, limits, type_statements
-from polyker.poly.binding.subjects import Namer, Scope, Subject, expand_dots, name_statement, rank_error
+from polyker.poly.binding.subjects import BoundStatement, IndexScope, Namer, expand_dots, name_statement, rank_error
 from polyker.poly.binding.widths import check_widths
 from polyker.poly.isl import isl_job
 
 # isl operations that a binding may take, a second or two. Numbers take a small part of that; of symbols, the conditions under
 # which several statements fill what they share can grow beyond all use, and a kernel for the shapes at hand is compiled.
-QUOTA = 8_000_000
+BIND_ISL_OPERATIONS = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _LoopedStatement:
     """A statement with the loops around it: user's index -> iterator, the innermost scope, the loops' ranges."""
 
     statement: Statement
     loops: Mapping[str, str]
-    scope: Scope | None
-    bounds: Mapping[str, Bound]
+    scope: IndexScope | None
+    bounds: Mapping[str, IndexBound]
 
 
 def bind(
@@ -59,11 +59,11 @@ def bind(
     Raises:
         ShapeError: for ranks, extents, ranges or coverage that disagree, explained at the place in the text.
         DTypeError: for operations and stores that the types do not take.
-        CompileError: where isl fails, or needs more than `QUOTA` operations.
+        CompileError: where isl fails, or needs more than `BIND_ISL_OPERATIONS` operations.
     """
     if acc is not None and acc in (f16, bf16, bool_):
         raise failure(BAD_ACC, dtype=acc)
-    with isl_job("bind", QUOTA):
+    with isl_job("bind", BIND_ISL_OPERATIONS):
         return _Binder(program, types, sizes or {}, acc).run()
 
 
@@ -74,7 +74,7 @@ def infer(
 
     Each says the ranges of the program's indices, too.
     """
-    with isl_job("bind", QUOTA):
+    with isl_job("bind", BIND_ISL_OPERATIONS):
         binder = _Binder(program, types, sizes or {}, None)
         typed = binder.run()
     labels = {**dict(typed.sizes)}
@@ -91,7 +91,7 @@ def infer_ranges(
     program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str]
 ) -> list[list[RangeText]]:
     """Return the inferred ranges of each statement, which do not depend on the types of elements."""
-    with isl_job("ranges", QUOTA // 10):
+    with isl_job("ranges", BIND_ISL_OPERATIONS // 10):
         binder = _Binder(program, types, sizes, None)
         binder.solve()
         return binder.range_texts()
@@ -112,18 +112,18 @@ class _Binder:
         self, program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], acc: DType | None
     ) -> None:
         self.program, self.types, self.acc = program, types, acc
-        self.context = Context()
+        self.context = BindingContext()
         arguments = argument_shapes(self.context, program, types)
         self.sizes = bind_sizes(self.context, program, arguments, sizes)
-        self.places: list[_Place] = []
+        self.places: list[_LoopedStatement] = []
         self.tree = self._place(program.body, {}, None, {})
         self.shapes: dict[str, Shape | None] = {p.statement.target: None for p in self.places}
         self.declared = declared_shapes(self.context, program, self.sizes)
         self.shapes |= {**arguments, **self.declared}
         self.fresh = {t for t, s in self.shapes.items() if s is None}
         self.definers = {t: [k for k, p in enumerate(self.places) if p.statement.target == t] for t in self.shapes}
-        self.solved: dict[int, tuple[Subject, dict[str, Bound]]] = {}
-        self.ranges: dict[int, Ranges] = {}
+        self.solved: dict[int, tuple[BoundStatement, dict[str, IndexBound]]] = {}
+        self.ranges: dict[int, StatementRanges] = {}
 
     def run(self) -> TypedProgram:
         """Return the typed program."""
@@ -140,26 +140,26 @@ class _Binder:
         return drop_dead(self._assemble(order, typed, dtypes))
 
     def _place(
-        self, body: tuple[Node, ...], loops: dict[str, str], scope: Scope | None, bounds: dict[str, Bound]
+        self, body: tuple[Node, ...], loops: dict[str, str], scope: IndexScope | None, bounds: dict[str, IndexBound]
     ) -> tuple[object, ...]:
         """Number the statements in the order of the text; returns the tree of (iterator, body) and numbers."""
         tree: list[object] = []
         for node in body:
             if isinstance(node, Statement):
                 tree.append(len(self.places))
-                self.places.append(_Place(node, loops, scope, bounds))
+                self.places.append(_LoopedStatement(node, loops, scope, bounds))
                 continue
             tree.append(self._place_loop(node, loops, scope, bounds))
         return tuple(tree)
 
     def _place_loop(
-        self, node: Loop, loops: dict[str, str], scope: Scope | None, bounds: dict[str, Bound]
+        self, node: Loop, loops: dict[str, str], scope: IndexScope | None, bounds: dict[str, IndexBound]
     ) -> tuple[str, tuple[object, ...]]:
         iterator = self.context.iterator(node.range.index)
         inner = {**loops, node.range.index: iterator}
         given = Namer(self.context, self.sizes).given((node.range,), inner)
         lo, hi = given[iterator]
-        inner_scope = Scope((iterator,), given, (), scope, None, node.span)
+        inner_scope = IndexScope((iterator,), given, (), scope, None, node.span)
         return iterator, self._place(
             node.body, inner, inner_scope, {**bounds, iterator: interval(iterator, lo, hi, True)}
         )
@@ -185,7 +185,7 @@ class _Binder:
         subject = name_statement(self.context, sizes, number, statement, place.loops, place.scope)
         if any(form is None for form in subject.target.subscripts):
             self._check_gathered(subject)
-        ranges = Ranges(self.context, subject, self.shapes, place.bounds, self._late(number))
+        ranges = StatementRanges(self.context, subject, self.shapes, place.bounds, self._late(number))
         self.ranges[number] = ranges
         self.solved[number] = subject, ranges.solve()
 
@@ -207,7 +207,7 @@ class _Binder:
         """Return the inferred ranges of each statement, once they are found."""
         return [range_texts(self.context, self.ranges[k], self.solved[k][1]) for k in range(len(self.places))]
 
-    def _check_gathered(self, subject: Subject) -> None:
+    def _check_gathered(self, subject: BoundStatement) -> None:
         statement = subject.statement
         span, target = statement.target_span or statement.span, statement.target
         if self.shapes.get(target) is None:
@@ -252,7 +252,7 @@ class _Binder:
         targets = [self.solved[k][0].target for k in self.definers[tensor]]
         return all(t.bare[d] is not None or ((f := t.subscripts[d]) is not None and f.is_constant) for t in targets)
 
-    def _types(self, subjects: list[Subject]) -> tuple[list[StatementType], dict[str, DType]]:
+    def _types(self, subjects: list[BoundStatement]) -> tuple[list[StatementType], dict[str, DType]]:
         known = {t: self._given(t) for t in self.program.inputs}
         known |= {
             d.name: ValueType(d.dtype)
@@ -275,7 +275,10 @@ class _Binder:
         return ValueType(given.dtype, given.weak)
 
     def _assemble(
-        self, order: list[tuple[Subject, dict[str, Bound]]], typed: list[StatementType], dtypes: Mapping[str, DType]
+        self,
+        order: list[tuple[BoundStatement, dict[str, IndexBound]]],
+        typed: list[StatementType],
+        dtypes: Mapping[str, DType],
     ) -> TypedProgram:
         statements = []
         for (subject, bounds), kind in zip(order, typed, strict=True):

@@ -8,13 +8,13 @@ from typing import Any
 
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
-from polyker.poly.binding.context import Context
-from polyker.poly.binding.subjects import Scope
+from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.subjects import IndexScope
 from polyker.poly.forms import form_of_aff
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class IndexBound:
     """The range of an index: constraints as isl text over `names` and itself; an interval [lo, hi) where it is one.
 
     `explicit`: given by the text's `for` (or a time loop), not inferred.
@@ -33,11 +33,11 @@ class Bound:
         return [hi - lo for lo in _parts("maximum", self.lo) for hi in _parts("minimum", self.hi)]
 
 
-def interval(index: str, lo: Affine, hi: Affine, explicit: bool) -> Bound:
+def interval(index: str, lo: Affine, hi: Affine, explicit: bool) -> IndexBound:
     """Return the range lo <= index < hi."""
     least = lo.const if lo.is_constant else None
     above = [f"{form.text} <= {index}" for form in _parts("maximum", lo)]
-    return Bound((*above, *_below(index, hi, least)), (lo.indices | hi.indices) - {index}, lo, hi, explicit)
+    return IndexBound((*above, *_below(index, hi, least)), (lo.indices | hi.indices) - {index}, lo, hi, explicit)
 
 
 def _parts(op: str, form: Affine) -> tuple[Affine, ...]:
@@ -69,7 +69,7 @@ def is_bounded(points: Any) -> bool:
     return bool(plain.dim_has_lower_bound(isl.dim.set, 0) and plain.dim_has_upper_bound(isl.dim.set, 0))
 
 
-def meet(context: Context, index: str, bounds: Sequence[Bound]) -> Bound:
+def meet(context: BindingContext, index: str, bounds: Sequence[IndexBound]) -> IndexBound:
     """Return the intersection of several bounds of an index."""
     if len(bounds) == 1:
         return bounds[0]
@@ -82,7 +82,7 @@ def meet(context: Context, index: str, bounds: Sequence[Bound]) -> Bound:
     return simplest(context, index, both.intersect_params(context.set), constraints)
 
 
-def _decisive(context: Context, op: str, ends: list[Affine]) -> Affine:
+def _decisive(context: BindingContext, op: str, ends: list[Affine]) -> Affine:
     """Return the least (op minimum) or greatest (maximum) of several ends, without those that others always decide."""
     sign = 1 if op == "minimum" else -1
     kept: list[Affine] = []
@@ -93,7 +93,7 @@ def _decisive(context: Context, op: str, ends: list[Affine]) -> Affine:
     return extremum(op, kept)
 
 
-def simplest(context: Context, index: str, points: Any, constraints: tuple[str, ...]) -> Bound:
+def simplest(context: BindingContext, index: str, points: Any, constraints: tuple[str, ...]) -> IndexBound:
     """Return the bound of a set of one dimension with these constraints, as an interval where it is one."""
     if points.is_empty():
         return interval(index, constant(0), constant(0), False)
@@ -105,16 +105,18 @@ def simplest(context: Context, index: str, points: Any, constraints: tuple[str, 
             isl.read_set(isl.set_text(context.names, (index,), list(whole.constraints))).intersect_params(context.set)
         ):
             return whole
-    return Bound(constraints, frozenset(), None, None, False)
+    return IndexBound(constraints, frozenset(), None, None, False)
 
 
-def domain_conditions(bounds: Mapping[str, Bound], scope: Scope) -> list[str]:
+def domain_conditions(bounds: Mapping[str, IndexBound], scope: IndexScope) -> list[str]:
     """Return the constraints on all indices visible in a scope: ranges and `where` conditions."""
     conditions = [c for i in scope.visible() for c in bounds[i].constraints]
     return conditions + [c.text for s in scope.chain() for c in s.conditions]
 
 
-def scope_text(context: Context, bounds: Mapping[str, Bound], scope: Scope, tuple_name: str = "") -> str:
+def scope_text(
+    context: BindingContext, bounds: Mapping[str, IndexBound], scope: IndexScope, tuple_name: str = ""
+) -> str:
     """Return the isl text of the points that a scope runs over, those around it included; its parts have no point in common."""
     text = isl.set_text(context.names, scope.visible(), domain_conditions(bounds, scope), tuple_name)
     if not any(c.is_union for s in scope.chain() for c in s.conditions):

@@ -11,10 +11,10 @@ from polyker.ir.typed_printing import relabel
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, condition_text, constant, holds, show, variable
 
-_PIECES = 32  # of a union, beyond which what a check demands is not used to prove others
+_MAX_PIECES = 32  # of a union, beyond which what a check demands is not used to prove others
 
 
-class Context:
+class BindingContext:
     """Names and facts gathered while a program is bound; grows, never shrinks.
 
     `labels` maps generated names to the user's. `facts` are conditions on sizes that hold at every call: sizes are not
@@ -165,7 +165,7 @@ class Context:
     def _require_set(self, condition: Any, code: str, span: Span | None, values: dict[str, object]) -> None:
         needed = condition.gist(self.set).coalesce()
         self._check(str(needed), isl.constraints_of(needed), code, span, values)
-        if self.known.n_basic_set() * needed.n_basic_set() <= _PIECES:
+        if self.known.n_basic_set() * needed.n_basic_set() <= _MAX_PIECES:
             self._checked.append(needed)
             self._known = None
 

@@ -15,14 +15,14 @@ from polyker.errors.base import Span
 from polyker.errors.shapes import NOTHING_TO_CHOOSE, READ_UNWRITTEN, UNWRITTEN, WRITTEN_TWICE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
-from polyker.poly.binding.bounds import Bound, domain_conditions, scope_text
-from polyker.poly.binding.context import Context
+from polyker.poly.binding.bounds import IndexBound, domain_conditions, scope_text
+from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.inside import Shape
-from polyker.poly.binding.subjects import Access, Scope, Subject
+from polyker.poly.binding.subjects import AffineAccess, BoundStatement, IndexScope
 
-_LONG = 400  # characters of a set that nobody reads any more
+_MAX_SET_CHARACTERS = 400  # characters of a set that nobody reads any more
 
-Item = tuple[Subject, Mapping[str, Bound]]
+CoveredStatement = tuple[BoundStatement, Mapping[str, IndexBound]]
 
 
 class Coverage:
@@ -30,8 +30,8 @@ class Coverage:
 
     def __init__(
         self,
-        context: Context,
-        items: Sequence[Item],
+        context: BindingContext,
+        items: Sequence[CoveredStatement],
         shapes: Mapping[str, Shape],
         times: Mapping[int, tuple[int | str, ...]],
     ) -> None:
@@ -59,7 +59,7 @@ class Coverage:
 
     # Two instances of one `=` that write one element
 
-    def _check_once(self, subject: Subject, bounds: Mapping[str, Bound]) -> None:
+    def _check_once(self, subject: BoundStatement, bounds: Mapping[str, IndexBound]) -> None:
         bare = {form.variable for form in subject.target.subscripts if form is not None}
         if bare.issuperset(subject.scope.indices):
             return
@@ -97,7 +97,7 @@ class Coverage:
 
     # An argmax over nothing
 
-    def _check_choice(self, scope: Scope, bounds: Mapping[str, Bound]) -> None:
+    def _check_choice(self, scope: IndexScope, bounds: Mapping[str, IndexBound]) -> None:
         outer, inner = self._points(scope.parent, bounds), self._points(scope, bounds)
         count = len(scope.indices)
         filled = inner.project_out(isl.dim.set, inner.dim(isl.dim.set) - count, count)
@@ -106,7 +106,7 @@ class Coverage:
 
     # Reads
 
-    def _check_read(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> None:
+    def _check_read(self, reader: BoundStatement, bounds: Mapping[str, IndexBound], access: AffineAccess) -> None:
         writers = [(s, b) for s, b in self.items if s.statement.target == access.tensor]
         for writer, writer_bounds in writers:
             around = reader.loops[: len(writer.loops)] == writer.loops
@@ -125,7 +125,7 @@ class Coverage:
         values = {"access": access.text, "elements": elements}
         self.context.require_none(missing, reads.domain(), READ_UNWRITTEN, access.span, **values)
 
-    def _reads(self, reader: Subject, bounds: Mapping[str, Bound], access: Access) -> Any:
+    def _reads(self, reader: BoundStatement, bounds: Mapping[str, IndexBound], access: AffineAccess) -> Any:
         """Return {[time of the statement, own indices of the reductions around the access, element] -> [element]}.
 
         The element is on the left too: a gather may read several, and each has to be written.
@@ -137,7 +137,12 @@ class Coverage:
         return self._map([*self._time(reader), *inner, *elements], [*visible, *elements], elements, conditions)
 
     def _done_before(
-        self, reads: Any, reader: Subject, access: Access, writer: Subject, bounds: Mapping[str, Bound]
+        self,
+        reads: Any,
+        reader: BoundStatement,
+        access: AffineAccess,
+        writer: BoundStatement,
+        bounds: Mapping[str, IndexBound],
     ) -> Any:
         """Return {read -> write of its element that comes before}, or -> start of the reduction that defines its element."""
         inner = len(access.scope.visible()) - len(reader.iterators) + len(access.subscripts)
@@ -176,14 +181,14 @@ class Coverage:
         elements = self._show_elements(tensor, missing)
         self.context.require_none(missing, written, UNWRITTEN, span, elements=elements, tensor=tensor)
 
-    def _written(self, writer: Subject, bounds: Mapping[str, Bound]) -> Any:
+    def _written(self, writer: BoundStatement, bounds: Mapping[str, IndexBound]) -> Any:
         if writer.sets_elements:
             return self._writes(writer, bounds).range()
         elements, _ = self._elements(writer.target)
         iterators = list(writer.iterators)
         return self._map(iterators, iterators, elements, self._defined(writer, bounds)).range()
 
-    def defined_elements(self, writer: Subject, bounds: Mapping[str, Bound], name: str) -> str | None:
+    def defined_elements(self, writer: BoundStatement, bounds: Mapping[str, IndexBound], name: str) -> str | None:
         """Return the text of the elements that a reduction defines, under the tensor's generated name; None for all."""
         shared = sum(s.statement.target == writer.statement.target for s, _ in self.items) > 1
         if writer.sets_elements or not shared or self._covers(writer, bounds):
@@ -195,7 +200,7 @@ class Coverage:
 
     # What statements write
 
-    def _covers(self, writer: Subject, bounds: Mapping[str, Bound]) -> bool:
+    def _covers(self, writer: BoundStatement, bounds: Mapping[str, IndexBound]) -> bool:
         """Whether a statement plainly writes (or, a reduction, defines) its whole target each time it is reached."""
         is_set = writer.sets_elements
         if is_set and writer.scope.conditions:
@@ -216,7 +221,7 @@ class Coverage:
                 return False
         return not is_set or seen.issuperset(writer.scope.indices)
 
-    def _defined(self, writer: Subject, bounds: Mapping[str, Bound]) -> list[str]:
+    def _defined(self, writer: BoundStatement, bounds: Mapping[str, IndexBound]) -> list[str]:
         """Return the constraints on loops, indices and elements c0, c1, ... for a reduction to define an element.
 
         A dimension that an index of a `for` or a gather decides is defined everywhere, others where the inferred ranges
@@ -235,12 +240,12 @@ class Coverage:
                 conditions += bounds[i].constraints
         return conditions
 
-    def _writes(self, subject: Subject, bounds: Mapping[str, Bound]) -> Any:
+    def _writes(self, subject: BoundStatement, bounds: Mapping[str, IndexBound]) -> Any:
         elements, constraints = self._elements(subject.target)
         conditions = domain_conditions(bounds, subject.scope) + constraints
         return self._map(list(subject.iterators), list(subject.iterators), elements, conditions)
 
-    def _elements(self, access: Access) -> tuple[list[str], list[str]]:
+    def _elements(self, access: AffineAccess) -> tuple[list[str], list[str]]:
         """Return the element's coordinates c0, c1, ... and the constraints that tie them to the indices."""
         elements = [f"c{d}" for d in range(len(access.subscripts))]
         constraints = []
@@ -268,12 +273,12 @@ class Coverage:
         head = isl.parameters(self.context.names)
         return isl.read_map(f"{head}{{ [{', '.join(dims)}] -> [{', '.join(elements)}] : {body} }}")
 
-    def _points(self, scope: Scope | None, bounds: Mapping[str, Bound]) -> Any:
+    def _points(self, scope: IndexScope | None, bounds: Mapping[str, IndexBound]) -> Any:
         assert scope is not None
         points = isl.read_set(scope_text(self.context, bounds, scope))
         return points.intersect_params(self.context.set) if self.context.names else points
 
-    def _time(self, subject: Subject) -> list[str]:
+    def _time(self, subject: BoundStatement) -> list[str]:
         longest = max(len(t) for t in self.times.values())
         time = [str(t) for t in self.times[subject.number]]
         return time + ["0"] * (longest - len(time))
@@ -288,7 +293,7 @@ class Coverage:
             point = elements.sample_point()
             at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(elements.dim(isl.dim.set))]
             return f"{tensor}[{', '.join(map(str, at))}]" if at else tensor
-        if len(str(elements)) > _LONG:
+        if len(str(elements)) > _MAX_SET_CHARACTERS:
             point = elements.lexmin().sample_point()
             at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(elements.dim(isl.dim.set))]
             return f"{tensor}[{', '.join(map(str, at))}] and others"
@@ -297,7 +302,7 @@ class Coverage:
         return text.replace("{ [", f"{{ {tensor}[").replace("; [", f"; {tensor}[")
 
 
-def statement_times(tree: tuple[object, ...], items: Sequence[Item]) -> dict[int, tuple[int | str, ...]]:
+def statement_times(tree: tuple[object, ...], items: Sequence[CoveredStatement]) -> dict[int, tuple[int | str, ...]]:
     """Return when a statement's instances run: places in bodies, loops' iterators between them, then own iterators."""
     times: dict[int, tuple[int | str, ...]] = {}
 

@@ -8,15 +8,15 @@ from typing import Any
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_ELEMENT, NO_EXTENT
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
-from polyker.poly.binding.bounds import Bound, domain_conditions
-from polyker.poly.binding.context import Context
-from polyker.poly.binding.subjects import Subject, source_text
+from polyker.poly.binding.bounds import IndexBound, domain_conditions
+from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.subjects import BoundStatement, source_text
 from polyker.poly.forms import form_of_aff
 
-Definition = tuple[Subject, Mapping[str, Bound]]
+TensorDefinition = tuple[BoundStatement, Mapping[str, IndexBound]]
 
 
-def fresh_shape(context: Context, tensor: str, definitions: Sequence[Definition]) -> tuple[Affine, ...]:
+def fresh_shape(context: BindingContext, tensor: str, definitions: Sequence[TensorDefinition]) -> tuple[Affine, ...]:
     """Return the extents of a tensor that these statements define.
 
     Raises:
@@ -26,7 +26,7 @@ def fresh_shape(context: Context, tensor: str, definitions: Sequence[Definition]
     return tuple(_extent(context, tensor, d, definitions) for d in range(rank))
 
 
-def _extent(context: Context, tensor: str, d: int, definitions: Sequence[Definition]) -> Affine:
+def _extent(context: BindingContext, tensor: str, d: int, definitions: Sequence[TensorDefinition]) -> Affine:
     plain: list[Affine] | None = []
     for subject, bounds in definitions:
         hi = _plain(context, subject, bounds, d)
@@ -42,7 +42,7 @@ def _extent(context: Context, tensor: str, d: int, definitions: Sequence[Definit
     return _by_isl(context, tensor, d, definitions)
 
 
-def _plain(context: Context, subject: Subject, bounds: Mapping[str, Bound], d: int) -> Affine | None:
+def _plain(context: BindingContext, subject: BoundStatement, bounds: Mapping[str, IndexBound], d: int) -> Affine | None:
     """Return 1 + the largest subscript where it is a constant, or an index over one non-empty plain interval."""
     form = subject.target.subscripts[d]
     if form is None:
@@ -68,7 +68,7 @@ def _plain(context: Context, subject: Subject, bounds: Mapping[str, Bound], d: i
     return bound.hi if context.proves(("ge", bound.hi - bound.lo - 1)) else None
 
 
-def _with_gap(subject: Subject, bounds: Mapping[str, Bound], d: int) -> Affine | None:
+def _with_gap(subject: BoundStatement, bounds: Mapping[str, IndexBound], d: int) -> Affine | None:
     """Return the extent over one interval that starts at a constant lo: hi where lo < hi, else 0; quasi-affine.
 
     For lo < hi, hi is at most (lo + 1) * (hi - lo); otherwise that product is at most 0.
@@ -87,14 +87,14 @@ def _with_gap(subject: Subject, bounds: Mapping[str, Bound], d: int) -> Affine |
     return extremum("maximum", [constant(0), bound.hi if bound.lo.const == 0 else inner])
 
 
-def _is_limited(subject: Subject, form: Affine) -> bool:
+def _is_limited(subject: BoundStatement, form: Affine) -> bool:
     """Whether a `where` condition that counts for extents may limit a subscript's values."""
     reduced = set(subject.reduced)
     kept = [c.indices for c in subject.scope.conditions if not c.indices & reduced]
     return any(not used or used & form.indices for used in kept)
 
 
-def _greatest(context: Context, forms: list[Affine]) -> Affine | None:
+def _greatest(context: BindingContext, forms: list[Affine]) -> Affine | None:
     distinct = list({f.text: f for f in forms}.values())
     for form in distinct:
         if all(other is form or context.proves(("ge", form - other)) for other in distinct):
@@ -102,7 +102,9 @@ def _greatest(context: Context, forms: list[Affine]) -> Affine | None:
     return None
 
 
-def _decisive(subject: Subject, bounds: Mapping[str, Bound], names: Iterable[str]) -> tuple[list[str], list[str]]:
+def _decisive(
+    subject: BoundStatement, bounds: Mapping[str, IndexBound], names: Iterable[str]
+) -> tuple[list[str], list[str]]:
     """Return the indices that decide the values of these, in execution order, and the constraints on them.
 
     Constraints on reduced indices do not count (an empty reduction still has its whole output), unless the range of one
@@ -126,7 +128,7 @@ def _decisive(subject: Subject, bounds: Mapping[str, Bound], names: Iterable[str
     return order, constraints + [c.text for c in conditions if c.indices <= seen]
 
 
-def _written(subject: Subject, bounds: Mapping[str, Bound]) -> tuple[list[str], list[str]]:
+def _written(subject: BoundStatement, bounds: Mapping[str, IndexBound]) -> tuple[list[str], list[str]]:
     """Return the indices and constraints of the instances whose elements have to exist.
 
     A reduction over inferred ranges alone gives the identity to all elements of the target's own indices, even over nothing;
@@ -138,7 +140,7 @@ def _written(subject: Subject, bounds: Mapping[str, Bound]) -> tuple[list[str], 
     return list(subject.iterators), domain_conditions(bounds, subject.scope)
 
 
-def _values(context: Context, subject: Subject, bounds: Mapping[str, Bound], form: Affine) -> Any:
+def _values(context: BindingContext, subject: BoundStatement, bounds: Mapping[str, IndexBound], form: Affine) -> Any:
     """Return the set of the values that a subscript takes."""
     order, constraints = _decisive(subject, bounds, form.indices)
     text = isl.set_text(context.names, ("v", *order), [*constraints, f"v = {form.text}"])
@@ -146,7 +148,7 @@ def _values(context: Context, subject: Subject, bounds: Mapping[str, Bound], for
     return values.intersect_params(context.set) if context.names else values
 
 
-def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definition]) -> Affine:
+def _by_isl(context: BindingContext, tensor: str, d: int, definitions: Sequence[TensorDefinition]) -> Affine:
     all_values: Any = None
     for subject, bounds in definitions:
         form = subject.target.subscripts[d]
@@ -181,7 +183,7 @@ def _by_isl(context: Context, tensor: str, d: int, definitions: Sequence[Definit
     return extent
 
 
-def recognise(context: Context, greatest: Any) -> Affine | None:
+def recognise(context: BindingContext, greatest: Any) -> Affine | None:
     """Return 1 + an `isl.PwAff` as a form, or a maximum or minimum of forms; None where it is neither."""
     inside = greatest.intersect_params(context.set) if context.names else greatest
     forms: list[Affine] = []

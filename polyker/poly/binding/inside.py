@@ -11,9 +11,9 @@ from polyker.errors.base import failure
 from polyker.errors.shapes import OUT_OF_BOUNDS, RANGES_DISAGREE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
-from polyker.poly.binding.bounds import Bound, scope_text
-from polyker.poly.binding.context import Context
-from polyker.poly.binding.subjects import Access, source_text
+from polyker.poly.binding.bounds import IndexBound, scope_text
+from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.subjects import AffineAccess, source_text
 
 Shape = tuple[Affine, ...]
 
@@ -22,7 +22,7 @@ Shape = tuple[Affine, ...]
 class Stated:
     """A bare subscript, which gives its index the whole extent of a dimension."""
 
-    access: Access
+    access: AffineAccess
     dimension: int
     shape: Shape
 
@@ -32,7 +32,7 @@ class Stated:
         return self.shape[self.dimension]
 
 
-def require_equal(context: Context, index: str, one: Stated, other: Stated) -> None:
+def require_equal(context: BindingContext, index: str, one: Stated, other: Stated) -> None:
     """Make sure that two bare subscripts give their index the same extent: proved, or checked at the call."""
     if one.extent == other.extent:
         return
@@ -47,7 +47,7 @@ def require_equal(context: Context, index: str, one: Stated, other: Stated) -> N
     context.require(("eq", other.extent - one.extent), RANGES_DISAGREE, span, **values)
 
 
-def _of_one(index: str, *found: tuple[Access, str]) -> str | None:
+def _of_one(index: str, *found: tuple[AffineAccess, str]) -> str | None:
     """Return how an access is written whose extent of 1 is meant for all values of an index, None where none is 1.
 
     Of a dimension that `...` stands for, which has no name, what its extents have to be.
@@ -62,7 +62,12 @@ def _of_one(index: str, *found: tuple[Access, str]) -> str | None:
 
 
 def check_subscript(
-    context: Context, bounds: Mapping[str, Bound], access: Access, d: int, form: Affine, extent: Affine
+    context: BindingContext,
+    bounds: Mapping[str, IndexBound],
+    access: AffineAccess,
+    d: int,
+    form: Affine,
+    extent: Affine,
 ) -> None:
     """Make sure that a subscript is in 0:extent everywhere: proved, or checked at the call.
 
@@ -90,7 +95,7 @@ def check_subscript(
     context.require_none(bad, domain, OUT_OF_BOUNDS, span, **values)
 
 
-def _inside_by_corners(context: Context, bounds: Mapping[str, Bound], form: Affine, extent: Affine) -> bool:
+def _inside_by_corners(context: BindingContext, bounds: Mapping[str, IndexBound], form: Affine, extent: Affine) -> bool:
     if not form.is_linear_in(form.indices):
         return False
     least = greatest = form
@@ -103,7 +108,7 @@ def _inside_by_corners(context: Context, bounds: Mapping[str, Bound], form: Affi
     return context.proves(("ge", least)) and context.proves(("ge", extent - 1 - greatest))
 
 
-def _sample(context: Context, bad: Any, form: Affine) -> str:
+def _sample(context: BindingContext, bad: Any, form: Affine) -> str:
     point = bad.lexmin().sample_point()
     visible = [bad.get_dim_name(isl.dim.set, k) for k in range(bad.dim(isl.dim.set))]
     at = {

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from polyker.errors.shapes import EMPTY_NEIGHBOUR, EMPTY_PAD, NO_RANGE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, constant, quotient, variable
-from polyker.poly.binding.bounds import Bound, interval, is_bounded, meet, scope_text, simplest
-from polyker.poly.binding.context import Context
+from polyker.poly.binding.bounds import IndexBound, interval, is_bounded, meet, scope_text, simplest
+from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.inside import Shape, Stated, check_subscript, require_equal
-from polyker.poly.binding.subjects import Access, Scope, Subject, rank_error
+from polyker.poly.binding.subjects import AffineAccess, BoundStatement, IndexScope, rank_error
 
 
-class Ranges:
+class StatementRanges:
     """The ranges of one statement's indices, found round by round; `bounds` has the closed ones.
 
     `late`: the extents, as far as statements before this one give them, of tensors that it or a later one still defines.
@@ -29,17 +29,17 @@ class Ranges:
 
     def __init__(
         self,
-        context: Context,
-        subject: Subject,
+        context: BindingContext,
+        subject: BoundStatement,
         shapes: Mapping[str, Shape | None],
-        loops: Mapping[str, Bound],
+        loops: Mapping[str, IndexBound],
         late: Mapping[str, Shape | None],
     ) -> None:
         self.context, self.subject = context, subject
         self.shapes: Mapping[str, Shape | None] = shapes
         self.late: Mapping[str, Shape | None] = late
-        self.bounds: dict[str, Bound] = dict(loops)
-        self.origins: dict[str, tuple[Access, ...]] = {}
+        self.bounds: dict[str, IndexBound] = dict(loops)
+        self.origins: dict[str, tuple[AffineAccess, ...]] = {}
         self.stated: dict[str, Stated] = {}
         self.scopes = [subject.scope, *subject.scopes.values()]
         known = [a for a in (*subject.reads, subject.target) if self._known(a) is not None]
@@ -49,23 +49,23 @@ class Ranges:
             if len(access.subscripts) != len(self.shape(access)):
                 raise rank_error(context, access, self.shape(access))
 
-    def late_reads(self) -> list[Access]:
+    def late_reads(self) -> list[AffineAccess]:
         """Return the reads whose tensors this or a later statement still defines."""
         return [a for a in self.subject.reads if self._is_late(a)]
 
-    def _is_late(self, access: Access) -> bool:
+    def _is_late(self, access: AffineAccess) -> bool:
         return access.tensor in self.late and not access.is_write
 
-    def _known(self, access: Access) -> Shape | None:
+    def _known(self, access: AffineAccess) -> Shape | None:
         return (self.late if self._is_late(access) else self.shapes).get(access.tensor)
 
-    def shape(self, access: Access) -> Shape:
+    def shape(self, access: AffineAccess) -> Shape:
         """Return the shape of the accessed tensor, known here."""
         shape = self._known(access)
         assert shape is not None
         return tuple(map(self.context.unify, shape))
 
-    def solve(self) -> dict[str, Bound]:
+    def solve(self) -> dict[str, IndexBound]:
         """Find every index's range and check every subscript; returns the ranges, those of inline reductions too."""
         for scope in self.scopes:
             for index, (lo, hi) in scope.given.items():
@@ -82,7 +82,7 @@ class Ranges:
     def _open(self) -> list[str]:
         return [i for scope in self.scopes for i in scope.indices if i not in self.bounds]
 
-    def _round(self, accesses: list[Access], padded: bool) -> bool:
+    def _round(self, accesses: list[AffineAccess], padded: bool) -> bool:
         """Bound the open indices by these accesses, padded ones or others; returns whether any was bounded.
 
         Indices that stand alone somewhere come first: they have values before the bounds of the others are looked for. A
@@ -110,9 +110,9 @@ class Ranges:
             self.origins[index] = tuple(a for a, _ in bounds)
         return bool(found)
 
-    def _agree(self, bare: list[tuple[str, Access, int]]) -> dict[str, list[tuple[Access, Bound]]]:
+    def _agree(self, bare: list[tuple[str, AffineAccess, int]]) -> dict[str, list[tuple[AffineAccess, IndexBound]]]:
         """Return the whole extent as the bound of each index that stands alone, where all such extents are equal."""
-        found: dict[str, list[Access]] = {}
+        found: dict[str, list[AffineAccess]] = {}
         for index, access, d in bare:
             here = Stated(access, d, self.shape(access))
             require_equal(self.context, index, self.stated.setdefault(index, here), here)
@@ -135,7 +135,7 @@ class Ranges:
                     stack.extend(self.bounds[name].names)
         return seen
 
-    def _bound(self, index: str, access: Access, d: int, others: set[str]) -> Bound | None:
+    def _bound(self, index: str, access: AffineAccess, d: int, others: set[str]) -> IndexBound | None:
         """Return the values of `index` for which the subscript is in bounds for every admitted value of the others.
 
         None where the others have no values: then every value is in bounds, and the subscript bounds nothing. Where a bare
@@ -161,7 +161,7 @@ class Ranges:
         lo = -quotient("floordiv", least, factor)
         return interval(index, lo, quotient("floordiv", extent - 1 - greatest, factor) + 1, False)
 
-    def _need_values(self, condition: Condition, index: str, access: Access, d: int) -> None:
+    def _need_values(self, condition: Condition, index: str, access: AffineAccess, d: int) -> None:
         span = access.place(d)
         label = self.context.label(index)
         self.context.require(condition, EMPTY_NEIGHBOUR, span, index=label, access=access.text)
@@ -183,8 +183,8 @@ class Ranges:
         return least, greatest
 
     def _bound_by_isl(
-        self, index: str, access: Access, d: int, others: set[str], conditions: list[str], together: list[str]
-    ) -> Bound | None:
+        self, index: str, access: AffineAccess, d: int, others: set[str], conditions: list[str], together: list[str]
+    ) -> IndexBound | None:
         """Return what `_bound` does; `conditions`: those on the others, `together`: those on the index, too."""
         form, extent = access.subscripts[d], self.shape(access)[d]
         assert form is not None
@@ -216,7 +216,7 @@ class Ranges:
         text = isl.constraints_of(good.gist_params(self.context.set).set_dim_name(isl.dim.set, 0, index))
         return simplest(self.context, index, good, (text,))
 
-    def _conditions(self, scope: Scope, indices: set[str]) -> list[str]:
+    def _conditions(self, scope: IndexScope, indices: set[str]) -> list[str]:
         """Return the `where` conditions that an access in `scope` sees and that use only these indices."""
         return [c.text for s in scope.chain() for c in s.conditions if c.indices and c.indices <= indices]
 
@@ -235,7 +235,7 @@ class Ranges:
         span = access.place(d)
         raise self.context.error(NO_RANGE, span, index=label, why=self._why(index, uses))
 
-    def _why(self, index: str, uses: list[tuple[Access, int]]) -> str:
+    def _why(self, index: str, uses: list[tuple[AffineAccess, int]]) -> str:
         reasons = []
         for access, d in uses:
             form = access.subscripts[d]
@@ -260,7 +260,7 @@ class Ranges:
                 span = self.subject.statement.span
                 raise self.context.error(NO_RANGE, span, index=label, why="its bounds depend on itself")
 
-    def _check(self, access: Access) -> None:
+    def _check(self, access: AffineAccess) -> None:
         for d, (form, extent) in enumerate(zip(access.subscripts, self.shape(access), strict=True)):
             if access.pad is not None and access.pad.mode != "constant":
                 self._need_elements(access, d, extent)
@@ -268,7 +268,7 @@ class Ranges:
                 continue
             check_subscript(self.context, self.bounds, access, d, form, extent)
 
-    def _need_elements(self, access: Access, d: int, extent: Affine) -> None:
+    def _need_elements(self, access: AffineAccess, d: int, extent: Affine) -> None:
         assert access.pad is not None
         domain = isl.read_set(scope_text(self.context, self.bounds, access.scope))
         values = {"access": access.text, "mode": access.pad.mode, "dimension": d, "tensor": access.tensor}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from polyker.poly.binding.bounds import Bound
-from polyker.poly.binding.context import Context
-from polyker.poly.binding.ranges import Ranges
+from polyker.poly.binding.bounds import IndexBound
+from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.ranges import StatementRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class RangeText:
     dimensions: tuple[tuple[str, int], ...]
 
 
-def range_texts(context: Context, ranges: Ranges, bounds: Mapping[str, Bound]) -> list[RangeText]:
+def range_texts(context: BindingContext, ranges: StatementRanges, bounds: Mapping[str, IndexBound]) -> list[RangeText]:
     """Return the inferred ranges of a statement's indices, those of its inline reductions last."""
     found = []
     for index in (i for scope in ranges.scopes for i in scope.indices if i in ranges.origins):

@@ -16,17 +16,17 @@ from polyker.errors.shapes import (
 )
 from polyker.errors.types import DECLARED_TYPE
 from polyker.ir.dtypes import DType, TensorType
-from polyker.ir.expr import Expr, Literal, Size, transform
+from polyker.ir.expr import Expr, Literal, SizeExpr, transform
 from polyker.ir.program import Declared, Program
 from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
-from polyker.poly.binding.context import Context
+from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.subjects import source_text
 
-LIMIT = 1 << 62
+SIZE_LIMIT = 1 << 62
 
 
 def argument_shapes(
-    context: Context, program: Program, types: Mapping[str, TensorType]
+    context: BindingContext, program: Program, types: Mapping[str, TensorType]
 ) -> dict[str, tuple[Affine, ...]]:
     """Return each input's extents; names of dimensions become symbolic sizes.
 
@@ -64,7 +64,7 @@ def _takes(declared: DType, given: TensorType) -> bool:
 
 
 def bind_sizes(
-    context: Context, program: Program, shapes: dict[str, tuple[Affine, ...]], sizes: Mapping[str, int | str]
+    context: BindingContext, program: Program, shapes: dict[str, tuple[Affine, ...]], sizes: Mapping[str, int | str]
 ) -> dict[str, Affine]:
     """Return the value of each size of the program; declared shapes of inputs bind them, `sizes` gives the others.
 
@@ -93,7 +93,7 @@ def bind_sizes(
                 shape=shown,
             )
         for d, (dimension, extent) in enumerate(zip(declared.shape, shapes[tensor], strict=True)):
-            if isinstance(dimension, Size) and dimension.name not in values:
+            if isinstance(dimension, SizeExpr) and dimension.name not in values:
                 values[dimension.name], places[dimension.name] = extent, _place(d, tensor)
     for name in program.sizes:
         if name in sizes:
@@ -116,7 +116,7 @@ def _declared_inputs(program: Program) -> list[tuple[str, Declared]]:
     return [(t, d) for t, d in found if d is not None and d.shape is not None]
 
 
-def _given(context: Context, name: str, value: int | str, bound: bool) -> Affine:
+def _given(context: BindingContext, name: str, value: int | str, bound: bool) -> Affine:
     if isinstance(value, str):
         form = context.symbol(value)
         if not bound and value not in context.from_shapes:
@@ -126,7 +126,7 @@ def _given(context: Context, name: str, value: int | str, bound: bool) -> Affine
 
 
 def _agree(
-    context: Context,
+    context: BindingContext,
     tensor: str,
     declared: Declared,
     shape: tuple[Affine, ...],
@@ -138,7 +138,7 @@ def _agree(
         form = size_form(context, dimension, values)
         span, first, second = dimension.span or declared.span, context.show(form), context.show(extent)
         differ = ("eq", form - extent)
-        if isinstance(dimension, Size) and dimension.name in places:
+        if isinstance(dimension, SizeExpr) and dimension.name in places:
             name, place, other = dimension.name, places[dimension.name], _place(d, tensor)
             context.require(
                 differ, SIZE_DISAGREES, span, size=name, first=first, place=place, second=second, other=other
@@ -155,17 +155,19 @@ def _place(dimension: int, tensor: str) -> str:
     return f"dimension {dimension} of `{tensor}`"
 
 
-def size_form(context: Context, expr: Expr, values: Mapping[str, Affine]) -> Affine:
+def size_form(context: BindingContext, expr: Expr, values: Mapping[str, Affine]) -> Affine:
     """Return an expression of sizes alone, such as a declared extent, as a form."""
 
     try:
-        return affine_of(transform(expr, lambda e: expr_of(values[e.name]) if isinstance(e, Size) else e))
+        return affine_of(transform(expr, lambda e: expr_of(values[e.name]) if isinstance(e, SizeExpr) else e))
     except NotAffine as error:
         text = source_text(expr.span) or "the extent"
         raise context.error(NOT_AFFINE, error.expr.span or expr.span, text=text, why=error.why) from None
 
 
-def declared_shapes(context: Context, program: Program, values: Mapping[str, Affine]) -> dict[str, tuple[Affine, ...]]:
+def declared_shapes(
+    context: BindingContext, program: Program, values: Mapping[str, Affine]
+) -> dict[str, tuple[Affine, ...]]:
     """Return the extents of outputs and temporaries that the program declares."""
     shapes = {}
     for declared in program.types:
@@ -178,17 +180,17 @@ def declared_shapes(context: Context, program: Program, values: Mapping[str, Aff
     return shapes
 
 
-def check_large(context: Context, tensor: str, shape: tuple[Affine, ...], itemsize: int) -> None:
+def check_large(context: BindingContext, tensor: str, shape: tuple[Affine, ...], itemsize: int) -> None:
     """Raise ShapeError where an extent, the elements or the bytes of a tensor are 2^62 or more; symbols count as 1."""
     elements, empty = 1, False
     for extent in shape:
         if extent.is_constant:
             empty = empty or extent.const == 0
-            if extent.const >= LIMIT:
-                elements = LIMIT
+            if extent.const >= SIZE_LIMIT:
+                elements = SIZE_LIMIT
             elements *= max(extent.const, 1)
     # No code has numbers of more than 64 bits, whatever the symbols stand for.
-    wide = any(abs(number) >= LIMIT for e in shape for number in (e.const, *(factor for _, factor in e.terms)))
-    if wide or (elements * itemsize >= LIMIT and not empty):
+    wide = any(abs(number) >= SIZE_LIMIT for e in shape for number in (e.const, *(factor for _, factor in e.terms)))
+    if wide or (elements * itemsize >= SIZE_LIMIT and not empty):
         shown = f"[{', '.join(context.show(e) for e in shape)}]"
         raise failure(TOO_LARGE, tensor=tensor, shape=shown)

@@ -13,7 +13,7 @@ from polyker.ir.measure import DEPTH, depth_of, measured
 from polyker.ir.promotion import UnknownType, ValueType, computed, integer_range, promote
 from polyker.ir.reductions import accumulator, admitted
 from polyker.ir.typing import Typer, convert, truth
-from polyker.poly.binding.subjects import Subject
+from polyker.poly.binding.subjects import BoundStatement
 
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
@@ -28,7 +28,7 @@ class StatementType:
 
 
 def type_statements(
-    subjects: Sequence[Subject],
+    subjects: Sequence[BoundStatement],
     known: Mapping[str, ValueType],
     names: Mapping[str, str],
     domains: Mapping[str, str],
@@ -77,7 +77,7 @@ def limits(scalar: str, exprs: Sequence[Expr]) -> tuple[int, int] | None:
 
 
 def _pass(
-    typer: Typer, types: dict[str, ValueType | None], subjects: Sequence[Subject], known: frozenset[str]
+    typer: Typer, types: dict[str, ValueType | None], subjects: Sequence[BoundStatement], known: frozenset[str]
 ) -> tuple[list[StatementType], str | None, bool]:
     """Type every statement once; `types` grows. Returns (typed, a tensor of unknown type, whether to go on)."""
     typed: list[StatementType] = []
@@ -110,7 +110,7 @@ def _pass(
     return typed, missing, changed or progressed
 
 
-def _begun(typer: Typer, types: dict[str, ValueType | None], subjects: Sequence[Subject]) -> bool:
+def _begun(typer: Typer, types: dict[str, ValueType | None], subjects: Sequence[BoundStatement]) -> bool:
     """Give tensors that are known by themselves only the type of what else their statements read; return whether any has one.
 
     `X[i] = (B[i] - sum[k in 0:i](L[i,k] * X[k])) / L[i,i]`: that of B and L, which the next pass widens where it has to.
@@ -146,7 +146,7 @@ def _without(expr: Expr, unknown: frozenset[str]) -> Expr | None:
             return expr
 
 
-def _checked(typed: StatementType, subject: Subject) -> StatementType:
+def _checked(typed: StatementType, subject: BoundStatement) -> StatementType:
     """Raise DTypeError where conversions between types make a value deeper than the compiler's recursion over it may be."""
     for node, depth, _ in measured(typed.expr):
         if depth > DEPTH:
@@ -173,7 +173,7 @@ def _contribution(op: str, body: ValueType) -> ValueType:
 
 
 def _statement(
-    typer: Typer, subject: Subject, body: tuple[Expr, ValueType], target: ValueType, acc: DType | None
+    typer: Typer, subject: BoundStatement, body: tuple[Expr, ValueType], target: ValueType, acc: DType | None
 ) -> StatementType:
     statement = subject.statement
     op, (node, found) = statement.op, body

@@ -10,13 +10,13 @@ from polyker.errors.shapes import BAD_CONDITION, NO_RANGE, NOT_AFFINE, TOO_MANY_
 from polyker.ir.expr import (
     Dots,
     Expr,
-    Index,
+    IndexExpr,
     Literal,
     Pad,
     Range,
     Read,
     Reduce,
-    Size,
+    SizeExpr,
     children,
     reads_values,
     rebuild,
@@ -26,13 +26,13 @@ from polyker.ir.expr import (
 )
 from polyker.ir.program import Statement
 from polyker.poly.affine import Affine, NotAffine, Restriction, affine_of, constant, expr_of, restriction_of
-from polyker.poly.binding.context import Context
+from polyker.poly.binding.context import BindingContext
 
 MAX_INDICES = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Scope:
+class IndexScope:
     """Indices that are bound together: a loop's, a statement's or an inline reduction's.
 
     `given`: the ranges that the text gives, index -> (lo, hi). `op`: of an inline reduction, else None.
@@ -41,11 +41,11 @@ class Scope:
     indices: tuple[str, ...]
     given: Mapping[str, tuple[Affine, Affine]]
     conditions: tuple[Restriction, ...]
-    parent: Scope | None
+    parent: IndexScope | None
     op: str | None = None
     span: Span | None = None
 
-    def chain(self) -> tuple[Scope, ...]:
+    def chain(self) -> tuple[IndexScope, ...]:
         """Return the scopes around it and itself, outermost first."""
         return (*(self.parent.chain() if self.parent else ()), self)
 
@@ -55,7 +55,7 @@ class Scope:
 
 
 @dataclass(frozen=True, eq=False)
-class Access:
+class AffineAccess:
     """A tensor's element that a statement reads or writes; a subscript is None where it is gathered.
 
     `bare` has the index of each subscript that is, as written, one index alone (whatever the sizes are).
@@ -63,7 +63,7 @@ class Access:
 
     tensor: str
     subscripts: tuple[Affine | None, ...]
-    scope: Scope
+    scope: IndexScope
     pad: Pad | None
     is_write: bool
     text: str
@@ -77,7 +77,7 @@ class Access:
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class BoundStatement:
     """A statement over generated names, its reads in the order of the text.
 
     `target_indices`: the own indices that stand on the left; the others are reduced. `scopes`: the scope of each inline
@@ -87,13 +87,13 @@ class Subject:
     number: int
     statement: Statement
     loops: tuple[str, ...]
-    scope: Scope
-    target: Access
+    scope: IndexScope
+    target: AffineAccess
     subscripts: tuple[Expr, ...]
     expr: Expr
-    reads: tuple[Access, ...]
+    reads: tuple[AffineAccess, ...]
     target_indices: tuple[str, ...]
-    scopes: Mapping[str, Scope]
+    scopes: Mapping[str, IndexScope]
     conditions: tuple[Expr, ...] = ()
 
     @property
@@ -116,17 +116,17 @@ class Subject:
 class Namer:
     """Renames one statement: `env` maps the user's indices, `sizes` the sizes."""
 
-    context: Context
+    context: BindingContext
     sizes: Mapping[str, Affine]
-    reads: list[Access] = field(default_factory=list)
-    scopes: dict[str, Scope] = field(default_factory=dict)
+    reads: list[AffineAccess] = field(default_factory=list)
+    scopes: dict[str, IndexScope] = field(default_factory=dict)
 
-    def rename(self, expr: Expr, env: Mapping[str, str], scope: Scope) -> Expr:
+    def rename(self, expr: Expr, env: Mapping[str, str], scope: IndexScope) -> Expr:
         """Return the expression over generated names; its reads are recorded."""
         match expr:
-            case Index(name=name):
+            case IndexExpr(name=name):
                 return replace(expr, name=env[name])
-            case Size(name=name):
+            case SizeExpr(name=name):
                 return replace(expr_of(self.sizes[name]), span=expr.span)
             case Read():
                 place = len(self.reads)
@@ -138,19 +138,19 @@ class Namer:
             case _:
                 return rebuild(expr, lambda child: self.rename(child, env, scope))
 
-    def subscript(self, expr: Expr, env: Mapping[str, str], scope: Scope) -> Expr:
+    def subscript(self, expr: Expr, env: Mapping[str, str], scope: IndexScope) -> Expr:
         """Return a subscript over generated names, as the plain expression of its form unless it gathers."""
         renamed = self.rename(expr, env, scope)
-        if isinstance(renamed, (Index, Literal)) or any(isinstance(e, Read) for e in walk(renamed)):
+        if isinstance(renamed, (IndexExpr, Literal)) or any(isinstance(e, Read) for e in walk(renamed)):
             return renamed
         return replace(expr_of(self.affine(renamed)), span=expr.span)
 
-    def _reduction(self, expr: Reduce, env: Mapping[str, str], outer: Scope) -> Expr:
+    def _reduction(self, expr: Reduce, env: Mapping[str, str], outer: IndexScope) -> Expr:
         names = {r.index: self.context.iterator(r.index) for r in expr.ranges}
         inner = {**env, **names}
         given = self.given(expr.ranges, inner)
         conditions = self.conditions(expr.conditions, inner)
-        scope = Scope(tuple(names.values()), given, conditions, outer, expr.op, expr.span)
+        scope = IndexScope(tuple(names.values()), given, conditions, outer, expr.op, expr.span)
         self.scopes[scope.indices[0]] = scope
         body = self.rename(expr.body, inner, scope)
         values = tuple(self.rename(c, inner, scope) for c in expr.conditions if reads_values(c))
@@ -158,18 +158,18 @@ class Namer:
         return replace(expr, ranges=ranges, body=body, conditions=values)
 
     def access(
-        self, tensor: str, subscripts: tuple[Expr, ...], read: Read, scope: Scope, is_write: bool = False
-    ) -> Access:
+        self, tensor: str, subscripts: tuple[Expr, ...], read: Read, scope: IndexScope, is_write: bool = False
+    ) -> AffineAccess:
         """Return the access of a read or target whose subscripts are renamed already."""
         forms = tuple(self._subscript(s) for s in subscripts)
         shown = ", ".join("..." if f is None else self.context.show(f) for f in forms)
         text = source_text(read.span) or (f"{tensor}[{shown}]" if forms else tensor)
         spans = tuple(s.span for s in read.subscripts)
         bare = tuple(
-            s.name if isinstance(s, Index) and isinstance(w, Index) else None
+            s.name if isinstance(s, IndexExpr) and isinstance(w, IndexExpr) else None
             for s, w in zip(subscripts, read.subscripts, strict=True)
         )
-        return Access(tensor, forms, scope, read.pad, is_write, text, read.span, spans, bare)
+        return AffineAccess(tensor, forms, scope, read.pad, is_write, text, read.span, spans, bare)
 
     def _subscript(self, expr: Expr) -> Affine | None:
         if any(isinstance(e, Read) for e in walk(expr)):
@@ -210,9 +210,9 @@ class Namer:
     def _pure(self, expr: Expr, env: Mapping[str, str]) -> Expr:
         def named(e: Expr) -> Expr | None:
             match e:
-                case Index(name=name):
+                case IndexExpr(name=name):
                     return replace(e, name=env[name])
-                case Size(name=name):
+                case SizeExpr(name=name):
                     return replace(expr_of(self.sizes[name]), span=e.span)
                 case Read() | Reduce():
                     return e
@@ -230,7 +230,7 @@ def source_text(span: Span | None) -> str:
 def free_indices(expr: Expr, bound: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yield the indices that an expression uses and no inline reduction in it binds, in the order of the text."""
     match expr:
-        case Index(name=name):
+        case IndexExpr(name=name):
             if name not in bound:
                 yield name
         case Reduce(ranges=ranges):
@@ -243,13 +243,13 @@ def free_indices(expr: Expr, bound: frozenset[str] = frozenset()) -> Iterator[st
 
 
 def name_statement(
-    context: Context,
+    context: BindingContext,
     sizes: Mapping[str, Affine],
     number: int,
     statement: Statement,
     loops: Mapping[str, str],
-    outer: Scope | None,
-) -> Subject:
+    outer: IndexScope | None,
+) -> BoundStatement:
     """Return a statement without `...` over generated names; `loops` maps the loops' indices, outermost first."""
     left = [i for s in statement.subscripts for i in free_indices(s)]
     right = [i for e in (statement.expr, *statement.conditions) for i in free_indices(e)]
@@ -262,14 +262,14 @@ def name_statement(
     namer = Namer(context, sizes)
     given = namer.given(statement.ranges, env)
     conditions = namer.conditions(statement.conditions, env)
-    scope = Scope(tuple(env[i] for i in own), given, conditions, outer, None, statement.span)
+    scope = IndexScope(tuple(env[i] for i in own), given, conditions, outer, None, statement.span)
     subscripts = tuple(namer.subscript(s, env, scope) for s in statement.subscripts)
     as_read = Read(statement.target, statement.subscripts, span=statement.target_span)
     target = namer.access(statement.target, subscripts, as_read, scope, is_write=True)
     expr = namer.rename(statement.expr, env, scope)
     values = tuple(namer.rename(c, env, scope) for c in statement.conditions if reads_values(c))
     targets = tuple(env[i] for i in own if i in left)
-    return Subject(
+    return BoundStatement(
         number,
         statement,
         tuple(loops.values()),
@@ -284,7 +284,9 @@ def name_statement(
     )
 
 
-def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tuple[Affine, ...] | None]) -> Statement:
+def expand_dots(
+    context: BindingContext, statement: Statement, shapes: Mapping[str, tuple[Affine, ...] | None]
+) -> Statement:
     """Return the statement with each `...` spelled out: batch indices, or 0 where an extent 1 is broadcast.
 
     Raises:
@@ -311,7 +313,7 @@ def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tup
         spelled: list[Expr] = []
         for d in range(count - size, count):
             broadcast = batch is not None and batch[d - count] == constant(1) and widest[d]
-            spelled.append(Literal(0) if broadcast and read is not as_read else Index(f"...{d}"))
+            spelled.append(Literal(0) if broadcast and read is not as_read else IndexExpr(f"...{d}"))
         at = next((k for k, s in enumerate(read.subscripts) if isinstance(s, Dots)), None)
         if at is None:
             return read.subscripts
@@ -325,7 +327,9 @@ def expand_dots(context: Context, statement: Statement, shapes: Mapping[str, tup
     return replace(statement, subscripts=left, expr=transform(statement.expr, spell), conditions=conditions)
 
 
-def _batch(context: Context, read: Read, shapes: Mapping[str, tuple[Affine, ...] | None]) -> tuple[Affine, ...] | None:
+def _batch(
+    context: BindingContext, read: Read, shapes: Mapping[str, tuple[Affine, ...] | None]
+) -> tuple[Affine, ...] | None:
     shape = shapes.get(read.tensor)
     at = next((k for k, s in enumerate(read.subscripts) if isinstance(s, Dots)), None)
     if shape is None or at is None:
@@ -336,10 +340,10 @@ def _batch(context: Context, read: Read, shapes: Mapping[str, tuple[Affine, ...]
     return shape[at : at + size]
 
 
-def rank_error(context: Context, read: Read | Access, shape: tuple[Affine, ...]) -> Exception:
+def rank_error(context: BindingContext, read: Read | AffineAccess, shape: tuple[Affine, ...]) -> Exception:
     """Return the error of a tensor that is subscripted with the wrong number of subscripts."""
     shown = f"[{', '.join(context.show(e) for e in shape)}]"
-    text = read.text if isinstance(read, Access) else source_text(read.span) or read.tensor
+    text = read.text if isinstance(read, AffineAccess) else source_text(read.span) or read.tensor
     return context.error(
         WRONG_RANK,
         read.span,

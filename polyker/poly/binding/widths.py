@@ -8,16 +8,16 @@ from polyker.errors.base import Span
 from polyker.errors.shapes import INDEX_TOO_WIDE
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Atom, Extremum, Quotient, constant, variable
-from polyker.poly.binding.bounds import Bound
-from polyker.poly.binding.context import Context
-from polyker.poly.binding.sizes import LIMIT
-from polyker.poly.binding.subjects import Subject, source_text
+from polyker.poly.binding.bounds import IndexBound
+from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.sizes import SIZE_LIMIT
+from polyker.poly.binding.subjects import BoundStatement, source_text
 
 # No dimension of an array in memory is longer, so that sizes need no check at the call where what they give fits up to here.
-LONGEST = 1 << 47
+MAX_ARRAY_EXTENT = 1 << 47
 
 
-def check_widths(context: Context, subject: Subject, bounds: Mapping[str, Bound]) -> None:
+def check_widths(context: BindingContext, subject: BoundStatement, bounds: Mapping[str, IndexBound]) -> None:
     """Make sure that no subscript, bound or condition of a statement overflows: proved, or checked at the call.
 
     Raises:
@@ -38,8 +38,8 @@ def check_widths(context: Context, subject: Subject, bounds: Mapping[str, Bound]
                     _check(context, bounds, end or constant(0), scope.span or subject.statement.span)
 
 
-def _check(context: Context, bounds: Mapping[str, Bound], form: Affine, span: Span | None) -> None:
-    if _greatest(form, bounds) < LIMIT:
+def _check(context: BindingContext, bounds: Mapping[str, IndexBound], form: Affine, span: Span | None) -> None:
+    if _greatest(form, bounds) < SIZE_LIMIT:
         return
     indices = set(form.indices)
     while wider := {n for i in indices for n in bounds[i].names} - indices:
@@ -47,24 +47,27 @@ def _check(context: Context, bounds: Mapping[str, Bound], form: Affine, span: Sp
     order = tuple(sorted(indices))
     points = isl.read_set(isl.set_text(context.names, order, [c for i in order for c in bounds[i].constraints]))
     points = points.intersect_params(context.set)
-    possible = context.read([f"{n} < {LIMIT}" for n in context.names])
+    possible = context.read([f"{n} < {SIZE_LIMIT}" for n in context.names])
     for part in _parts(form):
-        wide = isl.set_text(context.names, order, [f"({part.text} >= {LIMIT} or {part.text} <= {-LIMIT})"])
+        wide = isl.set_text(context.names, order, [f"({part.text} >= {SIZE_LIMIT} or {part.text} <= {-SIZE_LIMIT})"])
         bad = points.intersect(isl.read_set(wide))
         if not bad.intersect_params(possible).is_empty():
             text = source_text(span) or context.show(form)
             context.require_none(bad, points, INDEX_TOO_WIDE, span, text=text)
 
 
-def _greatest(form: Affine, bounds: Mapping[str, Bound]) -> int:
-    """Return a bound of the magnitude of all that is computed of a form, for sizes of up to `LONGEST`."""
+def _greatest(form: Affine, bounds: Mapping[str, IndexBound]) -> int:
+    """Return a bound of the magnitude of all that is computed of a form, for sizes of up to `MAX_ARRAY_EXTENT`."""
 
     def of_atom(atom: Atom) -> int:
         match atom:
             case str():
                 bound = bounds.get(atom)
                 ends = (bound.lo, bound.hi) if bound is not None else ()
-                return max((LONGEST if end is None else _greatest(end, bounds) for end in ends), default=LONGEST)
+                return max(
+                    (MAX_ARRAY_EXTENT if end is None else _greatest(end, bounds) for end in ends),
+                    default=MAX_ARRAY_EXTENT,
+                )
             case Quotient(form=inner, divisor=divisor):
                 return max(_greatest(inner, bounds), divisor)
             case Extremum(forms=forms):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, transform
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, transform
 from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, lit, mod, print_affine
-from polyker.ir.typed import UNBOUNDED, TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
 from polyker.poly.boxes import across, corners, interval_along, is_box
 from polyker.poly.isl import Set, int_val, read_map, read_set
 from polyker.poly.scop import domain_text, elements_written, parameters, tensor_box, values_taken
@@ -21,7 +21,7 @@ COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AccumulatorBlock:
     """The reduction is cut where `iterator` crosses a multiple of `size`: each block has an accumulator."""
 
     iterator: str
@@ -55,7 +55,7 @@ class Accumulated:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class PartialSums:
     """Partial sums: `count` partial accumulators `A[p, v mod count]`, v being an iterator of the reduction, folded into one
     before the store; `side` neighbouring terms fall into one: `A[p, (v div side) mod count]`."""
 
@@ -72,7 +72,7 @@ class AccumulatorLayout:
     iterators; the accumulator's elements are counted from there, as the tiles are.
     """
 
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[AccumulatorBlock, ...] = ()
     inner: str | None = None
     origin: Mapping[str, int] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ def accumulate(
     statement: TypedStatement,
     *,
     start: TypedStatement | None = None,
-    lanes: Lanes | None = None,
+    lanes: PartialSums | None = None,
     layout: AccumulatorLayout = _PLAIN,
     stored: Stored = _ALL,
 ) -> Accumulated:
@@ -120,7 +120,9 @@ def accumulate(
     block_element: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in element)
     block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
     lane = fresh.iterator() if lanes else None
-    accumulator = fresh.temporary("acc", acc, tuple(lit(UNBOUNDED) for _ in range(len(block_element) + bool(lanes))))
+    accumulator = fresh.temporary(
+        "acc", acc, tuple(lit(UNBOUNDED_EXTENT) for _ in range(len(block_element) + bool(lanes)))
+    )
     places = _kept_domain(program, statement, start, kept, blocks, more=results is not None)
     if blocks and tiles:
         places = _of_whole_tiles(program, places, (*kept, *numbers), len(numbers), tiles)
@@ -152,7 +154,7 @@ def accumulate(
     folded = None
     source, source_element = accumulator, block_element
     if lanes and lane:
-        folded = fresh.temporary("sum", acc, tuple(lit(UNBOUNDED) for _ in block_element))
+        folded = fresh.temporary("sum", acc, tuple(lit(UNBOUNDED_EXTENT) for _ in block_element))
         zero_name, fold_name = fresh.statement(), fresh.statement()
         zero = TypedStatement(
             zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_element, "set", one, acc
@@ -267,11 +269,11 @@ def _ended(
 
 def _blocked(element: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
     """Return the accumulator's subscripts with the blocks' numbers computed from the reduction's iterators."""
-    return tuple(block_of.get(s.name, s) if isinstance(s, Index) else s for s in element)
+    return tuple(block_of.get(s.name, s) if isinstance(s, IndexExpr) else s for s in element)
 
 
-def _index(name: str) -> Index:
-    return Index(name, i64)
+def _index(name: str) -> IndexExpr:
+    return IndexExpr(name, i64)
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ def _kept_domain(
     statement: TypedStatement,
     start: TypedStatement | None,
     kept: tuple[str, ...],
-    blocks: tuple[Block, ...],
+    blocks: tuple[AccumulatorBlock, ...],
     *,
     more: bool = False,
 ) -> isl.Set:
@@ -315,7 +317,7 @@ def started_elements(
 ) -> isl.Set:
     """Return the values of a reduction's kept iterators whose elements `start` sets, followed by so many zeros."""
     columns = (*(i for i in statement.iterators if i not in statement.reduced), *("0" for _ in range(blocks)))
-    if not all(isinstance(s, Index) for s in statement.subscripts):
+    if not all(isinstance(s, IndexExpr) for s in statement.subscripts):
         # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same elements.
         return values_taken(program, statement, columns)
     # The start's iterators are the element's subscripts, maybe in another order.
@@ -387,8 +389,8 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
     ):
         return False
     kept = [i for i in statement.iterators if i not in statement.reduced]
-    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
-    own = [s.name for s in start.subscripts if isinstance(s, Index)]
+    names = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
+    own = [s.name for s in start.subscripts if isinstance(s, IndexExpr)]
     whole = own == list(start.iterators) and len(own) == len(start.subscripts)
     box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
     box = box.intersect_params(read_set(program.context)) if program.sizes else box

@@ -18,10 +18,10 @@ from polyker.poly.touches import alone
 from polyker.rewrite.core.match import match
 
 # Dimensions of which all orders are tried.
-MOST_ORDERED = 4
+MAX_PERMUTED_DIMS = 4
 
 # The iterator of one statement -> that of another.
-Names = Mapping[str, str]
+TensorNames = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Elements:
         return Elements(order, tuple(-self.offsets[d] for d in order))
 
 
-def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, Elements]]:
+def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[TensorNames, Elements]]:
     """Yield the ways in which one statement is the other: names for its iterators, and where its target has the other's elements.
 
     Domains are not looked at. A statement that reads its own target, or adds in the order of the text, keeps its order.
@@ -61,8 +61,8 @@ def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, E
         return
     ordered = one.in_order or one.is_ordered
     rank = len(one.subscripts)
-    for order in permutations(range(rank)) if rank <= MOST_ORDERED and not ordered else [tuple(range(rank))]:
-        names: Names | None = known
+    for order in permutations(range(rank)) if rank <= MAX_PERMUTED_DIMS and not ordered else [tuple(range(rank))]:
+        names: TensorNames | None = known
         offsets = []
         for d, o in enumerate(order):
             step = None if names is None else _offset(one.subscripts[d], other.subscripts[o], names, tensors)
@@ -82,7 +82,7 @@ def alike(one: TypedStatement, other: TypedStatement) -> Iterator[tuple[Names, E
             yield names, elements
 
 
-def _offset(here: Expr, there: Expr, names: Names, tensors: Names) -> tuple[Names, int] | None:
+def _offset(here: Expr, there: Expr, names: TensorNames, tensors: TensorNames) -> tuple[TensorNames, int] | None:
     """Return names with which one subscript is another plus a constant, and the constant."""
     one, other = ((alone(e), is_quasi_affine(e)) for e in (here, there))
     if one[0] is not None and other[0] is not None:
@@ -99,7 +99,7 @@ def _offset(here: Expr, there: Expr, names: Names, tensors: Names) -> tuple[Name
     return None if found is None else (found, 0)
 
 
-def points_as(program: TypedProgram, one: TypedStatement, other: TypedStatement, names: Names) -> isl.Set:
+def points_as(program: TypedProgram, one: TypedStatement, other: TypedStatement, names: TensorNames) -> isl.Set:
     """Return the points of one statement, as the other names them."""
     own = {there: here for here, there in names.items()}
     source, onto = ", ".join(one.iterators), ", ".join(own[i] for i in other.iterators)
@@ -108,7 +108,7 @@ def points_as(program: TypedProgram, one: TypedStatement, other: TypedStatement,
     )
 
 
-def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedStatement, Names]]) -> bool | None:
+def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedStatement, TensorNames]]) -> bool | None:
     """Whether each element that the second statements of `pairs` define has the same terms in the first.
 
     None: it has, and these define other elements, too.

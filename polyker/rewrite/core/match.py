@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Size, children, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, SizeExpr, children, walk
 
 # Of two operands in either order the result has the same bits.
 _COMMUTE = {"add", "mul", "eq", "ne", "and", "or"}
@@ -20,14 +20,14 @@ def match(
     if type(one) is not type(other):
         return None
     match one, other:
-        case Index(name=here), Index(name=there):
+        case IndexExpr(name=here), IndexExpr(name=there):
             if here in names:
                 return names if names[here] == there else None
             return {**names, here: there}
         case Literal(), Literal():
             # A zero has a sign, and no NaN equals itself.
             return names if (repr(one.value), one.dtype) == (repr(other.value), other.dtype) else None
-        case Size(), Size():
+        case SizeExpr(), SizeExpr():
             return names if one.name == other.name else None
         case Read(), Read():
             renamed = (tensors or {}).get(one.tensor, one.tensor)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Read, reads_in, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read, reads_in, walk
 from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import along
@@ -17,7 +17,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class FactorPlaces:
     """Where the elements of a factor lie: one place a dimension, over the statement's iterators; of the terms one by one.
 
     `read`: the only read, whose dimensions they are, with the place of each (None where it is fixed); None where the places are
@@ -30,19 +30,19 @@ class Places:
     own: int | None
 
 
-def places_of(statement: TypedStatement, factor: Expr, term: str) -> Places | None:
+def places_of(statement: TypedStatement, factor: Expr, term: str) -> FactorPlaces | None:
     """Return where a factor's elements lie, None where it does not depend on the term, or as no affine function."""
-    used = {e.name for e in walk(factor) if isinstance(e, Index)}
+    used = {e.name for e in walk(factor) if isinstance(e, IndexExpr)}
     if term not in used:
         return None
     reads = [r for r in dict.fromkeys(reads_in(factor)) if any(indices_of(s) for s in r.subscripts)]
     found = _dimensions(reads[0], term) if len(reads) == 1 else None
     inside = {i for r in reads for s in r.subscripts for i in indices_of(s)}
-    bare = any(isinstance(e, Index) for e in _outside_reads(factor))
+    bare = any(isinstance(e, IndexExpr) for e in _outside_reads(factor))
     if found is not None and not bare and inside == used:
         return found
     names = [i for i in statement.iterators if i in used]
-    return Places(tuple(Index(i, i64) for i in names), None, (), names.index(term))
+    return FactorPlaces(tuple(IndexExpr(i, i64) for i in names), None, (), names.index(term))
 
 
 def _outside_reads(expr: Expr) -> list[Expr]:
@@ -53,7 +53,7 @@ def _outside_reads(expr: Expr) -> list[Expr]:
     return [expr, *(n for e in inner for n in _outside_reads(e))]
 
 
-def _dimensions(read: Read, term: str) -> Places | None:
+def _dimensions(read: Read, term: str) -> FactorPlaces | None:
     """Return the places along a read's dimensions: what one iterator alone walks has its values."""
     if not all(map(is_quasi_affine, read.subscripts)):
         return None
@@ -73,11 +73,11 @@ def _dimensions(read: Read, term: str) -> Places | None:
         if alone and name == term:
             own = len(places)
         of.append(len(places))
-        places.append(Index(name, i64) if alone else s)
-    return Places(tuple(places), read, tuple(of), own)
+        places.append(IndexExpr(name, i64) if alone else s)
+    return FactorPlaces(tuple(places), read, tuple(of), own)
 
 
-def elements_of(places: Places, term: str, extent: Callable[[str], int], count: int) -> int:
+def elements_of(places: FactorPlaces, term: str, extent: Callable[[str], int], count: int) -> int:
     """Return how many elements of `count` terms a factor has."""
     total = 1
     for d, place in enumerate(places.places):
@@ -92,7 +92,7 @@ def elements_of(places: Places, term: str, extent: Callable[[str], int], count: 
 
 
 @dataclass(frozen=True)
-class Terms:
+class BlockedTerms:
     """A reduction's terms taken `count` at a time: the values of `element`, each the first of as many terms from `low` on.
 
     `full`: the values that have all their terms; `partial`: those that have fewer, with their number. `statement`: over
@@ -113,7 +113,9 @@ class Terms:
         return add(scale(self.count, place), lit(self.low + part))
 
 
-def terms_by(program: TypedProgram, fresh: Fresh, statement: TypedStatement, term: str, count: int) -> Terms | None:
+def terms_by(
+    program: TypedProgram, fresh: Fresh, statement: TypedStatement, term: str, count: int
+) -> BlockedTerms | None:
     """Return a reduction's terms `count` at a time, None where they are not the same ones for all results, without gaps."""
     domain = read_set(statement.domain)
     context = read_set(program.context)
@@ -145,20 +147,20 @@ def terms_by(program: TypedProgram, fresh: Fresh, statement: TypedStatement, ter
     full = having[-1].coalesce()
     those = full.apply(read_map(f"{{ [q] -> [x] : {least} + {count} q <= x < {least} + {count} q + {count} }}"))
     rest = where(domain, d, values.subtract(those))
-    return Terms(term, element, count, least, full, left, changed, rest.coalesce())
+    return BlockedTerms(term, element, count, least, full, left, changed, rest.coalesce())
 
 
-def whole_groups(terms: Terms) -> Terms:
+def whole_groups(terms: BlockedTerms) -> BlockedTerms:
     """Return the terms without those that make no whole group."""
     d = terms.statement.iterators.index(terms.element)
     domain = where(read_set(terms.statement.domain), d, terms.full)
     return replace(terms, statement=replace(terms.statement, domain=str(domain.coalesce())), partial=())
 
 
-def remainder(fresh: Fresh, statement: TypedStatement, terms: Terms) -> TypedStatement:
+def remainder(fresh: Fresh, statement: TypedStatement, terms: BlockedTerms) -> TypedStatement:
     """Return the statement for the terms that make no whole group, one by one."""
     names = {i: fresh.iterator() for i in statement.iterators}
-    at = {i: Index(n, i64) for i, n in names.items()}
+    at = {i: IndexExpr(n, i64) for i, n in names.items()}
     own = fresh.statement()
     return replace(
         statement,

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal
 from polyker.ir.functions import TABLE
 from polyker.ir.functions.composition import composed
 from polyker.ir.promotion import integer_range
 
-Range = tuple[int, int]  # least and greatest value
+ValueRange = tuple[int, int]  # least and greatest value
 _MODULAR = ("add", "mul", "neg", "bit_and", "bit_or", "bit_xor", "bit_not")
 
 
-def type_range(dtype: DType) -> Range:
+def type_range(dtype: DType) -> ValueRange:
     """Return the least and the greatest value of an integer type, or of bool.
 
     >>> from polyker.ir.dtypes import i8
@@ -25,11 +25,11 @@ def type_range(dtype: DType) -> Range:
     return (0, 1) if dtype.kind == "b" else integer_range(dtype)
 
 
-def _unknown(index: str) -> Range | None:
+def _unknown(index: str) -> ValueRange | None:
     return None
 
 
-def value_range(expr: Expr, of_index: Callable[[str], Range | None] = _unknown) -> Range | None:
+def value_range(expr: Expr, of_index: Callable[[str], ValueRange | None] = _unknown) -> ValueRange | None:
     """Return the least and the greatest value that an expression may have, None of what is no integer.
 
     What may wrap around has the range of its type. `of_index`: those of an index, where they are known.
@@ -42,10 +42,10 @@ def value_range(expr: Expr, of_index: Callable[[str], Range | None] = _unknown) 
     return found if found is not None and least <= found[0] and found[1] <= most else (least, most)
 
 
-def _range(expr: Expr, of_index: Callable[[str], Range | None]) -> Range | None:
+def _range(expr: Expr, of_index: Callable[[str], ValueRange | None]) -> ValueRange | None:
     """Return the range of an expression as if nothing wrapped, None where it is not known."""
     match expr:
-        case Index(name=name):
+        case IndexExpr(name=name):
             return of_index(name)
         case Literal(value=bool() | int() as value):
             return int(value), int(value)
@@ -59,7 +59,7 @@ def _range(expr: Expr, of_index: Callable[[str], Range | None]) -> Range | None:
             return None
 
 
-def _call(op: str, args: list[Range]) -> Range | None:
+def _call(op: str, args: list[ValueRange]) -> ValueRange | None:
     low, high = args[0]
     match op:
         case "add":
@@ -91,7 +91,7 @@ def _call(op: str, args: list[Range]) -> Range | None:
             return _function(op, args)
 
 
-def _function(op: str, args: list[Range]) -> Range | None:
+def _function(op: str, args: list[ValueRange]) -> ValueRange | None:
     """Return the range of a function, as its entry says it or as its composition's operations have it."""
     known = TABLE.get(op)
     if known is None:
@@ -99,7 +99,7 @@ def _function(op: str, args: list[Range]) -> Range | None:
     if known.interval is not None:
         return known.interval(*args[0])
 
-    def apply(part: str, ranges: tuple[Range | None, ...]) -> Range | None:
+    def apply(part: str, ranges: tuple[ValueRange | None, ...]) -> ValueRange | None:
         found = [r for r in ranges if r is not None]
         if part == "sub" and len(found) == 2:
             part, found = "add", [found[0], (-found[1][1], -found[1][0])]
@@ -107,11 +107,11 @@ def _function(op: str, args: list[Range]) -> Range | None:
 
     if not known.written or known.takes != "number":
         return None
-    given: list[Range | None] = list(args)
+    given: list[ValueRange | None] = list(args)
     return composed(known.written, given, apply, lambda n: (int(n), int(n)) if n == int(n) else None)
 
 
-def _of_bits(op: str, args: list[Range]) -> Range:
+def _of_bits(op: str, args: list[ValueRange]) -> ValueRange:
     """Return the range of bitwise operations: of as many bits as the widest operand has, and no negative one where none is."""
     bits = max(v.bit_length() for low, high in args for v in (low, high))
     if op == "bit_and" and any(low >= 0 for low, _ in args):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from polyker.errors.base import InternalError
-from polyker.ir.expr import Expr, Index, Literal, Read, Reduce, Size, walk
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, walk
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
-from polyker.ir.typed import UNBOUNDED, Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import UNBOUNDED_EXTENT, Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import access_relation, tensor_box
 
@@ -54,7 +54,7 @@ class _Verifier:
         for name in (*self.program.inputs, *self.program.outputs):
             self._require(name in self.tensors, f"the argument {name} is no tensor")
         for tensor in self.program.tensors:
-            used = {e.name for extent in tensor.shape for e in walk(extent) if isinstance(e, Size)}
+            used = {e.name for extent in tensor.shape for e in walk(extent) if isinstance(e, SizeExpr)}
             self._require(used <= self.sizes, f"the extents of {tensor.name} name unknown sizes")
         self._body(self.program.body, ())
 
@@ -86,9 +86,9 @@ class _Verifier:
         self._require(target is not None and target.role is not Role.INPUT, f"{name} writes {s.target}")
         for e in self._expressions(s):
             match e:
-                case Index(name=index):
+                case IndexExpr(name=index):
                     self._require(index in s.iterators, f"{name} uses the unknown index {index}")
-                case Size(name=size):
+                case SizeExpr(name=size):
                     self._require(size in self.sizes, f"{name} uses the unknown size {size}")
                 case Read():
                     self._read(s, e, domain)
@@ -100,7 +100,7 @@ class _Verifier:
     def _expressions(s: TypedStatement) -> Iterable[Expr]:
         bound = {r.index for e in walk(s.expr) if isinstance(e, Reduce) for r in e.ranges}
         for root in (*s.subscripts, s.expr):
-            yield from (e for e in walk(root) if not (isinstance(e, Index) and e.name in bound))
+            yield from (e for e in walk(root) if not (isinstance(e, IndexExpr) and e.name in bound))
 
     def _read(self, s: TypedStatement, read: Read, domain: Set) -> None:
         tensor = self.tensors.get(read.tensor)
@@ -123,7 +123,7 @@ class _Verifier:
         if not {i for e in subscripts for i in indices_of(e)} <= set(s.iterators):
             return  # within an inline reduction, which has a range of its own
         shape = self.tensors[tensor].shape
-        if any(isinstance(e, Literal) and e.value == UNBOUNDED for e in shape):
+        if any(isinstance(e, Literal) and e.value == UNBOUNDED_EXTENT for e in shape):
             return  # a buffer, which the proof of legality knows the size of
         relation = read_map(access_relation(self.program, s, tensor, subscripts))
         reached = domain.intersect_params(self.context).apply(relation)

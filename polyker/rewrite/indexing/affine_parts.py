@@ -22,7 +22,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 # Most parts of one subscript, and of one statement (bound the code); least share of all instances of a domain that is split
 # further (experience value).
-MOST, STATEMENTS, SMALL = 3, 9, 1 / 16
+MAX_SUBSCRIPT_PARTS, MAX_STATEMENT_PARTS, MIN_SPLIT_SHARE = 3, 9, 1 / 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ def parts_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
         return [statement]
     context = read_set(program.context)
     domain = read_set(statement.domain).reset_tuple_id().intersect_params(context)
-    least, found = SMALL * _points(program, domain), list[tuple[Set, Expr]]()
+    least, found = MIN_SPLIT_SHARE * _points(program, domain), list[tuple[Set, Expr]]()
     # What is straight already may still seem to leave its tensor: where that is empty, for a size that no call comes with.
     left: list[tuple[Set, Expr, frozenset[tuple[Expr, int | None]]]] = [(domain, statement.expr, frozenset())]
     while left:
         domain, expr, done = left.pop(0)
-        large = _points(program, domain) >= least and len(found) + len(left) < STATEMENTS
+        large = _points(program, domain) >= least and len(found) + len(left) < MAX_STATEMENT_PARTS
         bent = next(_bent(program, statement, expr, domain, done), None) if large else None
         if bent is None:
             found.append((domain, without_padding(program, statement, expr, domain)))
@@ -170,7 +170,7 @@ def pieces_of(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple
                 found.append(_Piece(low, high, -1 if odd else 1, add(here, last) if odd else scale(-1, here)))
     sets = [(p, _interval(program, p)) for p in found]
     used = [(p, s) for p, s in sets if not s.is_disjoint(reach)]
-    if not used or len(used) > MOST:
+    if not used or len(used) > MAX_SUBSCRIPT_PARTS:
         return None
     union = used[0][1]
     for _, interval in used[1:]:
@@ -179,12 +179,14 @@ def pieces_of(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple
 
 
 def _turns(reach: Set, period: Expr) -> range:
-    """Return the multiples of a period for subscripts: a few more than `MOST`; of a symbol, near 0."""
+    """Return the multiples of a period for subscripts: a few more than `MAX_SUBSCRIPT_PARTS`; of a symbol, near 0."""
     if not isinstance(period, Literal):
         return range(-1, 2)
     found, length = ends(reach, 0), int(period.value.real)
     return (
-        range(0) if found is None or length < 1 else range(found[0] // length - 1, found[1] // length + 1)[: MOST + 2]
+        range(0)
+        if found is None or length < 1
+        else range(found[0] // length - 1, found[1] // length + 1)[: MAX_SUBSCRIPT_PARTS + 2]
     )
 
 

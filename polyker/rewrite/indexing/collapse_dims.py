@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import count, pairwise
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, Size, transform, walk
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, SizeExpr, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, print_affine, scale
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import along, free_range
@@ -49,13 +49,15 @@ def _candidates(program: TypedProgram, is_dense: Callable[[str], bool]) -> set[P
         for t in program.tensors
         if is_dense(t.name)
         for d, extents in enumerate(pairwise(t.shape))
-        if all(isinstance(e, Literal | Size) for e in extents)
+        if all(isinstance(e, Literal | SizeExpr) for e in extents)
     }
     for s in program.statements():
         for tensor, subscripts, plain in _accesses(s):
             for d in range(len(subscripts) - 1):
                 first, second = subscripts[d], subscripts[d + 1]
-                names = [e.name for e in (first, second) if isinstance(e, Index) and e.name in s.iterators[s.outer :]]
+                names = [
+                    e.name for e in (first, second) if isinstance(e, IndexExpr) and e.name in s.iterators[s.outer :]
+                ]
                 if not plain or len(set(names)) < 2:
                     pairs.discard((tensor, d))
     return pairs
@@ -74,7 +76,7 @@ def _walks(statement: TypedStatement, pairs: set[Pair]) -> set[tuple[str, str]]:
         (a.name, b.name)
         for tensor, subscripts, _ in _accesses(statement)
         for d, (a, b) in enumerate(pairwise(subscripts))
-        if (tensor, d) in pairs and isinstance(a, Index) and isinstance(b, Index)
+        if (tensor, d) in pairs and isinstance(a, IndexExpr) and isinstance(b, IndexExpr)
     }
 
 
@@ -91,7 +93,7 @@ def _agrees(
     for name, subscripts, _ in _accesses(statement):
         if name == tensor:
             first, second = subscripts[d], subscripts[d + 1]
-            if not isinstance(first, Index) or not isinstance(second, Index):
+            if not isinstance(first, IndexExpr) or not isinstance(second, IndexExpr):
                 return False
             if not _is_pair(statement, first.name, second.name, pairs, walks):
                 return False
@@ -116,7 +118,7 @@ def _is_pair(statement: TypedStatement, x: str, y: str, pairs: set[Pair], walks:
         return False  # the order of the instances matters
     used = 0
     for tensor, subscripts, _ in _accesses(statement):
-        names = [s.name if isinstance(s, Index) else None for s in subscripts]
+        names = [s.name if isinstance(s, IndexExpr) else None for s in subscripts]
         if x in names or y in names:
             if names.count(x) != 1 or names.count(y) != 1 or names.index(y) != names.index(x) + 1:
                 return False
@@ -124,7 +126,7 @@ def _is_pair(statement: TypedStatement, x: str, y: str, pairs: set[Pair], walks:
                 return False
             used += 2
     occurrences = sum(
-        isinstance(e, Index) and e.name in (x, y)
+        isinstance(e, IndexExpr) and e.name in (x, y)
         for tree in (statement.expr, *statement.subscripts)
         for e in walk(tree)
     )
@@ -193,8 +195,8 @@ def _product(program: TypedProgram, a: Expr, b: Expr) -> tuple[TypedProgram, Exp
         return program, scale(int(a.value.real), b)
     if isinstance(b, Literal):
         return program, scale(int(b.value.real), a)
-    assert isinstance(a, Size)
-    assert isinstance(b, Size)
+    assert isinstance(a, SizeExpr)
+    assert isinstance(b, SizeExpr)
     factors = a.name, b.name
     known = next((n for n, f in program.products if sorted(f) == sorted(factors)), None)
     if known is None:
@@ -211,7 +213,7 @@ def _product(program: TypedProgram, a: Expr, b: Expr) -> tuple[TypedProgram, Exp
             likely=(*program.likely, *likely),
             context=str(context),
         )
-    return program, Size(known, i64)
+    return program, SizeExpr(known, i64)
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ class _Merge:
         found: dict[str, tuple[str, Pair]] = {}
         for tensor, subscripts, _ in _accesses(self.old):
             for d, (a, b) in enumerate(pairwise(subscripts)):
-                if (tensor, d) not in pairs or not isinstance(a, Index) or not isinstance(b, Index):
+                if (tensor, d) not in pairs or not isinstance(a, IndexExpr) or not isinstance(b, IndexExpr):
                     continue
                 if _is_pair(self.old, a.name, b.name, pairs, walks) and _fills(
                     self.program, self.old, a.name, b.name, (tensor, d)
@@ -265,7 +267,7 @@ class _Merge:
             pair, first = (tensor, d - 1), before[d - 1]
             if pair not in self.merged:
                 found.append(s)
-            elif not (isinstance(first, Index) and first.name in self.joined):
+            elif not (isinstance(first, IndexExpr) and first.name in self.joined):
                 width = self.extents[pair][1]
                 assert isinstance(width, Literal)
                 found[-1] = add(scale(int(width.value.real), found[-1]), s)

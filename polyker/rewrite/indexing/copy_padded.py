@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.ir.expr import Read, reads_in
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
@@ -14,7 +14,7 @@ from polyker.rewrite.materialise.pack_operand import apart_from_border, pack_pad
 
 # Least reads of a padded element that pay for a copy, in all and (experience values) where neighbouring results read elements
 # that are not adjacent, each lane of a vector would be tested and loaded by itself.
-REUSE, REUSE_APART = 2, 1.5
+MIN_READS, MIN_STRIDED_READS = 2, 1.5
 
 
 def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
@@ -45,7 +45,7 @@ def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
     return fresh.finish(tuple(body)) if tuple(body) != program.body else program
 
 
-def reread_padding(measured: Measured) -> tuple[Read, ...]:
+def reread_padding(measured: MeasuredStatement) -> tuple[Read, ...]:
     """Return the padded reads that reach each element several times: a copy with the padding in it costs less than the tests.
 
     Of what runs with the statement, in common loops, and writes the tensor there is nothing to copy before.
@@ -58,7 +58,7 @@ def reread_padding(measured: Measured) -> tuple[Read, ...]:
         # Common loops are the statement's own: the copy runs before them. Those of the text may change what is read.
         if (measured.statement.outer and measured.invariant is None) or not measured.may_copy(a):
             continue
-        if total >= (REUSE_APART if _is_apart(a.read) else REUSE) * measured.footprint(a):
+        if total >= (MIN_STRIDED_READS if _is_apart(a.read) else MIN_READS) * measured.footprint(a):
             found.append(a.read)
     return tuple(found)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index
+from polyker.ir.expr import IndexExpr
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
@@ -19,10 +19,10 @@ from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 
 # Extent of a register tile along its vectors (four of 16 floats), and along its other index (experience values).
-VECTORS, ROWS = 64, 14
+TILE_VECTOR_ELEMENTS, TILE_ROWS = 64, 14
 # Least ratio of a tile's iterations before to those by diagonals, where neighbouring results shared an operand (experience
 # value).
-GAIN = 1.8
+MIN_ITERATION_RATIO = 1.8
 
 
 def number_diagonals(program: TypedProgram) -> TypedProgram:
@@ -59,13 +59,17 @@ def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, it
             continue
         width = band[1] - band[0] + 1
         shares = other in moved  # else it is a window: an operand is shared by diagonals, too
-        tile = VECTORS if not shares or any(other in row and iterator not in row for row in rows) else ROWS
+        tile = (
+            TILE_VECTOR_ELEMENTS
+            if not shares or any(other in row and iterator not in row for row in rows)
+            else TILE_ROWS
+        )
         together = width + abs(slope) * (tile - 1)
         if extent is not None:
             together = min(together, extent[1] - extent[0] + 1)
-        if together < (GAIN if shares else 1) * width:
+        if together < (MIN_ITERATION_RATIO if shares else 1) * width:
             continue
-        value = {iterator: add(scale(slope, Index(other, i64)), Index(diagonal, i64))}
+        value = {iterator: add(scale(slope, IndexExpr(other, i64)), IndexExpr(diagonal, i64))}
         return replace(
             statement,
             iterators=new,

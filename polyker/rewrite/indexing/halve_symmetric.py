@@ -12,7 +12,7 @@ from math import prod
 
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Literal, Read, transform
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Read, transform
 from polyker.ir.quasi_affine import substitute
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -23,7 +23,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 # Least rows of results, terms of each result, and terms of all, so that half of the work exceeds the copy and the partial tiles
 # at the diagonal (experience values).
-ROWS, TERMS, ALL = 48, 64, 2 << 20
+MIN_SYMMETRIC_ROWS, MIN_TERMS_PER_RESULT, MIN_TOTAL_TERMS = 48, 64, 2 << 20
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 
 
@@ -55,7 +55,7 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
         return None
     if statement.reads_own:
         return None
-    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    names = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
     pairs = [pair for pair in combinations(names, 2) if _is_same(statement.expr, *pair)]
     if not pairs or not starts_fresh(program, start, statement):
         return None
@@ -64,14 +64,14 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
         return None
     ends = dict(zip(statement.iterators, box, strict=True))
     extents = {i: greatest - least + 1 for i, (least, greatest) in ends.items()}
-    if prod(extents[i] for i in statement.reduced) < TERMS or prod(extents.values()) < ALL:
+    if prod(extents[i] for i in statement.reduced) < MIN_TERMS_PER_RESULT or prod(extents.values()) < MIN_TOTAL_TERMS:
         return None
-    return next((p for p in pairs if ends[p[0]] == ends[p[1]] and extents[p[0]] >= ROWS), None)
+    return next((p for p in pairs if ends[p[0]] == ends[p[1]] and extents[p[0]] >= MIN_SYMMETRIC_ROWS), None)
 
 
 def _is_same(expr: Expr, i: str, j: str) -> bool:
     """Whether a value is the same with two indices exchanged."""
-    turned = substitute(expr, {i: Index(j, i64), j: Index(i, i64)})
+    turned = substitute(expr, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)})
     return turned != expr and repr(transform(turned, _ordered)) == repr(transform(expr, _ordered))
 
 
@@ -97,8 +97,8 @@ def _either(total: Call) -> Call:
 
 def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
     """Return a start without the elements that a copy sets later."""
-    elements = [s.name for s in start.subscripts if isinstance(s, Index)]
-    names = [s.name for s in copy.subscripts if isinstance(s, Index)]
+    elements = [s.name for s in start.subscripts if isinstance(s, IndexExpr)]
+    names = [s.name for s in copy.subscripts if isinstance(s, IndexExpr)]
     if len(names) < len(copy.subscripts) or len(elements) < len(start.subscripts):
         return start
     copied = read_set(copy.domain).reset_tuple_id()
@@ -115,7 +115,7 @@ def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> tuple[Ty
     side = read_set(f"{{ [{', '.join(statement.iterators)}] : {j} <= {i} }}")
     half = replace(statement, domain=domain_text(domain.intersect(side), statement.name))
     onto = read_map(f"{{ [{', '.join(statement.iterators)}] -> [{', '.join(kept)}] : {j} > {i} }}")
-    turned = tuple(substitute(s, {i: Index(j, i64), j: Index(i, i64)}) for s in statement.subscripts)
+    turned = tuple(substitute(s, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)}) for s in statement.subscripts)
     value = Read(statement.target, turned, dtype=statement.acc)
     copy = TypedStatement(
         name, kept, 0, domain_text(domain.apply(onto), name), statement.target, statement.subscripts, "set", value,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Literal, transform, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, transform, walk
 from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
@@ -51,7 +51,7 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
         return statement
     divisor, added = min(found)
     quotient, rest = fresh.iterator(), fresh.iterator()
-    whole = add(scale(divisor, Index(quotient, i64)), Index(rest, i64), lit(-added))
+    whole = add(scale(divisor, IndexExpr(quotient, i64)), IndexExpr(rest, i64), lit(-added))
 
     def change(node: Expr) -> Expr:
         form = _form(node, iterator)
@@ -59,7 +59,7 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
             return node
         turns = (form[1] - added) // divisor
         assert isinstance(node, Call)
-        return Index(rest, i64) if node.op == "mod" else add(Index(quotient, i64), lit(turns))
+        return IndexExpr(rest, i64) if node.op == "mod" else add(IndexExpr(quotient, i64), lit(turns))
 
     def on(expr: Expr) -> Expr:
         return substitute(transform(expr, change), {iterator: whole})

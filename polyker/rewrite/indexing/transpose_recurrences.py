@@ -13,7 +13,7 @@ from math import prod
 
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, Reduce, reads_in, transform
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, Reduce, reads_in, transform
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
@@ -24,22 +24,22 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.normalise.argument_order import permuted
 
 # Least extent of the dimension that becomes the last; least elements of the whole tensor (experience values).
-ROW, ELEMENTS = 16, 1024
+MIN_LAST_EXTENT, MIN_TENSOR_ELEMENTS = 16, 1024
 # Tensors that are copied, at most: a copy of an element takes a third of a nanosecond, a step of a chain one or two.
-MOST = 4
+MAX_TRANSPOSED_TENSORS = 4
 
 # Tensor -> its dimensions in the order of the transposed one.
 _Turns = dict[str, tuple[int, ...]]
 
 
 def transpose_recurrences(
-    program: TypedProgram, layout: Callable[[str], Layout], most: int | None = None
+    program: TypedProgram, layout: Callable[[str], Layout], budget: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such recurrences in transposed tensors, and what was done in words.
 
-    `most`: bytes that the transposed tensors of one may take, if there is a limit.
+    `budget`: bytes that the transposed tensors of one may take, if there is a limit.
     """
-    found = _Turned(program, layout, most)
+    found = _Turned(program, layout, budget)
     body: list[TypedNode] = []
     for n, node in enumerate(program.body):
         body += found.node(n, node)
@@ -50,7 +50,7 @@ def transpose_recurrences(
 class _Turned:
     program: TypedProgram
     layout: Callable[[str], Layout]
-    most: int | None = None
+    budget: int | None = None
     notes: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,9 @@ class _Turned:
         written = {s.target for s in inside}
         first = [t for t in turns if t not in written or has_values(t)]
         last = [t for t in turns if t in written and is_needed(t)]
-        if len(first) + len(last) > MOST or (self.most is not None and sum(map(self._bytes, turns)) > self.most):
+        if len(first) + len(last) > MAX_TRANSPOSED_TENSORS or (
+            self.budget is not None and sum(map(self._bytes, turns)) > self.budget
+        ):
             return None
         names = {t: self._turned(t, order) for t, order in turns.items()}
         if not isinstance(node, TypedLoop):
@@ -176,17 +178,17 @@ class _Turned:
     def _pays(self, statement: TypedStatement, tensor: str, across: int, outer: int) -> bool:
         """Whether rows are long enough, and the statement has to do with enough of the elements that are copied, in each
         iteration of the `outer` loops."""
-        if self._extent(tensor, across) < ROW:
+        if self._extent(tensor, across) < MIN_LAST_EXTENT:
             return False
         domain = read_set(statement.domain)
         spans = [ends(domain, d) for d in range(outer, len(statement.iterators))]
         elements = prod(self._extent(tensor, d) for d in range(len(statement.subscripts)))
         points = prod(hi - lo + 1 for lo, hi in (s for s in spans if s is not None))
-        return None in spans or (elements >= ELEMENTS and 2 * points >= elements)
+        return None in spans or (elements >= MIN_TENSOR_ELEMENTS and 2 * points >= elements)
 
     def _extent(self, tensor: str, dimension: int) -> int:
         extent = self.program.tensor(tensor).shape[dimension]
-        return int(extent.value.real) if isinstance(extent, Literal) else ROW
+        return int(extent.value.real) if isinstance(extent, Literal) else MIN_LAST_EXTENT
 
     def _bytes(self, tensor: str) -> int:
         found = self.program.tensor(tensor)
@@ -209,7 +211,7 @@ class _Turned:
         """Return the statement that copies a tensor to its transposed one, or back, in the loops of the statement `around`."""
         found = self.program.tensor(tensor)
         name, element = self.fresh.statement(), tuple(self.fresh.iterator() for _ in order)
-        at = tuple(Index(i, i64) for i in element)
+        at = tuple(IndexExpr(i, i64) for i in element)
         there = tuple(at[d] for d in order)
         domain, outer = read_set(tensor_box(self.program, tensor)).reset_tuple_id(), 0
         if around is not None and around.outer:

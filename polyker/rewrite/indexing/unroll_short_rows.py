@@ -25,7 +25,7 @@ from polyker.rewrite.reductions.short_sums import unfold_sums
 from polyker.rewrite.sharing.inline_values import inline_values
 
 # Least extent of the index that becomes the vector's: 16 f32 fill a 512-bit register.
-LONG = 16
+MIN_VECTOR_ROWS = 16
 
 
 def sum_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
@@ -96,9 +96,9 @@ def _along_rows(
     ranges = {i: free_range(domain, statement.iterators.index(i)) for i in inner}
     extents = {i: r[1] - r[0] + 1 for i, r in ranges.items() if r is not None}
     spans = {i: ends(expected(program, domain), statement.iterators.index(i)) for i in inner}
-    likely = {i: LONG if s is None else s[1] - s[0] + 1 for i, s in spans.items()}
+    likely = {i: MIN_VECTOR_ROWS if s is None else s[1] - s[0] + 1 for i, s in spans.items()}
     for iterator, access, rows in found:
-        extent, long = extents.get(iterator, 0), any(extents.get(j, likely[j]) >= LONG for j in rows)
+        extent, long = extents.get(iterator, 0), any(extents.get(j, likely[j]) >= MIN_VECTOR_ROWS for j in rows)
         if 1 < extent <= STRIDED and extent * size <= MOST_OPERATIONS and long:
             yield iterator, access
 

@@ -27,13 +27,13 @@ from polyker.poly.symbolic import expected
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Most vectors that are computed for each that is stored: a vector with tests costs as much as ten without.
-MOST = 8
+MAX_VECTORS_PER_STORED_VECTOR = 8
 # Shapes of tiles, at most; and how many more elements than with the shortest rows are computed for the sake of fewer shapes: each
 # has code of its own, and of symbolic sizes that of tiles which an end cuts comes on top.
-SHAPES, MORE, MORE_OF_SIZES = 5, 1 / 18, 1 / 9
+MAX_TILE_SHAPES, MAX_EXTRA_SHARE, MAX_EXTRA_SHARE_OF_SIZES = 5, 1 / 18, 1 / 9
 # Pieces of the additional instances and the others, at most, where sizes are symbolic: of more of them the loops are too dear to
 # find.
-MOST_PIECES = 3
+MAX_SYMBOLIC_PIECES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,9 @@ def whole_tiles(
     if _box(results, statement.outer).is_subset(results) if program.sizes else corners(results) is not None:
         return None
     vectors = tuple((i, grain[1], origin) for i, _, origin in tiles if grain and i == grain[0])
-    if _computed(program, results, kept, tiles, grain) > MOST * _computed(program, results, kept, vectors, grain):
+    if _computed(program, results, kept, tiles, grain) > MAX_VECTORS_PER_STORED_VECTOR * _computed(
+        program, results, kept, vectors, grain
+    ):
         return None
     elements = _elements(program, results, kept, tiles, grain, statement.outer)
     near = mates(program, statement.name, statement.iterators, tiles)
@@ -82,7 +84,7 @@ def whole_tiles(
     if not wide.intersect(onto.intersect_range(results).domain()).is_subset(domain):
         # Results keep the terms that they have.
         wide = domain.union(of_tile.intersect(onto.intersect_range(elements.subtract(results)).domain())).coalesce()
-    if program.sizes and wide.n_basic_set() > MOST_PIECES:
+    if program.sizes and wide.n_basic_set() > MAX_SYMBOLIC_PIECES:
         return None
     for read in statement.reads():
         if not all(map(is_quasi_affine, read.subscripts)):
@@ -135,7 +137,7 @@ def _elements(
             break
         vectors = results.apply(mates(program, "", kept, of_vectors(tiles, wide))).coalesce().intersect(inside)
         parts = by_vectors(program, expected(program, vectors), kept, tiles, wide)
-        if len(parts) <= SHAPES and not any(_are_on_a_line(program, p, kept, tiles, wide[0]) for p in parts):
+        if len(parts) <= MAX_TILE_SHAPES and not any(_are_on_a_line(program, p, kept, tiles, wide[0]) for p in parts):
             return vectors.union(elements.subtract(inside)).coalesce()
     return elements
 
@@ -147,7 +149,7 @@ def _widths(
     shortest, then the others, and None for whole rows."""
     widths = [*_parts_of_rows(tiles, grain), None]
     elements = [_computed(program, results, kept, tiles, wide) for wide in widths]
-    more = MORE_OF_SIZES if program.sizes else MORE
+    more = MAX_EXTRA_SHARE_OF_SIZES if program.sizes else MAX_EXTRA_SHARE
     good = [w for w, c in zip(widths, elements, strict=True) if c <= (1 + more) * elements[0]]
     return [*reversed(good), *(w for w in widths if w not in good)]
 

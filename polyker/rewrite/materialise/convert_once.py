@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from polyker.cost.choose import choose
-from polyker.cost.measure import Layouts, Measured, measure
-from polyker.cost.plan import Plan, values
+from polyker.cost.measure import Layouts, MeasuredStatement, measure
+from polyker.cost.plan import TilePlan, values
 from polyker.cost.table import CONVERT, GAIN, NEST, WRITE
 from polyker.cost.temporaries import LEAST, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Cast, Expr, Index, Literal, Read, replace_parts
+from polyker.ir.expr import Cast, Expr, IndexExpr, Literal, Read, replace_parts
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 from polyker.machine.model import Target
@@ -29,13 +29,13 @@ USED = 4
 
 
 def convert_once(
-    program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
+    program: TypedProgram, target: Target, layout: Layouts, budget: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such operands in temporaries, and what was done in words.
 
-    `most`: bytes that temporaries may take, if there is a limit.
+    `budget`: bytes that temporaries may take, if there is a limit.
     """
-    found = _Converter(program, target, layout, most)
+    found = _Converter(program, target, layout, budget)
     body = replaced(program.body, found.change)
     # First of all, so that nothing comes between a reduction and its initialisation.
     return (found.fresh.finish((*found.first, *body)) if found.first else program), tuple(found.notes)
@@ -48,7 +48,7 @@ class _Converter:
     program: TypedProgram
     target: Target
     layout: Layouts
-    most: int | None
+    budget: int | None
     notes: list[Decision] = field(default_factory=list)
     first: list[TypedStatement] = field(default_factory=list)
     made: dict[tuple[str, DType], str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class _Converter:
         total = points * (plan.cost + sum(each.values()))
         return frozenset(e for e in casts if self._pays(measured, e, points * each[e], points, GAIN * total))
 
-    def _pays(self, measured: Measured, cast: Cast, saved: float, points: int, least: float) -> bool:
+    def _pays(self, measured: MeasuredStatement, cast: Cast, saved: float, points: int, least: float) -> bool:
         access = next((a for a in measured.accesses if a.read == cast.arg), None)
         assert cast.dtype is not None
         if access is None or access.joined > 1:
@@ -103,7 +103,7 @@ class _Converter:
         known = [e for e in shape if e is not None]
         elements = prod(known) if len(known) == len(shape) else measured.footprint(access)
         size = elements * cast.dtype.itemsize
-        if elements * USED > points or size > room(measured, self.target, self.most):
+        if elements * USED > points or size > room(measured, self.target, self.budget):
             return False
         return saved - (NEST + elements * WRITE + traffic(size, self.target)) > least
 
@@ -117,7 +117,7 @@ class _Converter:
         self.made[_key(cast)] = name
         self.notes.append(Decision(statement.name, f"{tensor.label} is converted once, not where it is read"))
         element = tuple(self.fresh.iterator() for _ in tensor.shape)
-        at = tuple(Index(i, i64) for i in element)
+        at = tuple(IndexExpr(i, i64) for i in element)
         made = self.fresh.statement()
         box = domain_text(read_set(tensor_box(self.program, read.tensor)).reset_tuple_id(), made)
         value = replace(cast, arg=replace(read, subscripts=at))
@@ -137,7 +137,7 @@ def _key(cast: Cast) -> tuple[str, DType]:
     return cast.arg.tensor, cast.dtype
 
 
-def _converting(plan: Plan, cast: Cast) -> float:
+def _converting(plan: TilePlan, cast: Cast) -> float:
     """Return the cycles of a point that a tile takes for a conversion."""
     moves = indices_of(cast)
     others = prod(s for i, s in plan.others if i in moves)

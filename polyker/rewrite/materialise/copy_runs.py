@@ -14,9 +14,9 @@ from functools import partial
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Expr, Index, Literal, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
 from polyker.ir.quasi_affine import indices_of, lit, print_affine
-from polyker.ir.typed import UNBOUNDED, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED_EXTENT, TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
@@ -65,11 +65,11 @@ class _Runs:
 
     def here(self) -> tuple[Expr, ...]:
         """Return the copy's subscripts over its own iterators."""
-        return tuple(Index(i, i64) for i in self.iterators)
+        return tuple(IndexExpr(i, i64) for i in self.iterators)
 
     def of(self, times: Sequence[Expr], element: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the copy's subscripts over a statement's iterators."""
-        return (*(Index(i, i64) for i in self.outer), *(times[n] for n in self.numbered), *element)
+        return (*(IndexExpr(i, i64) for i in self.outer), *(times[n] for n in self.numbered), *element)
 
 
 def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatement], times: Times) -> Copied:
@@ -83,8 +83,8 @@ def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatem
     }
     elements = _union([_image(s, text) for s in readers for text in maps[s.name]])
     name = fresh.statement()
-    copy = fresh.temporary("pack", found.dtype, (lit(UNBOUNDED),) * len(runs.iterators))
-    source = Read(tensor, tuple(Index(i, i64) for i in runs.element), dtype=found.dtype)
+    copy = fresh.temporary("pack", found.dtype, (lit(UNBOUNDED_EXTENT),) * len(runs.iterators))
+    source = Read(tensor, tuple(IndexExpr(i, i64) for i in runs.element), dtype=found.dtype)
     made = TypedStatement(
         name,
         runs.iterators,
@@ -124,7 +124,7 @@ def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> 
     elements = _image(writer, text)
     reduces = writer.op != "set"
     dtype: DType = writer.acc if reduces else target.dtype
-    copy = fresh.temporary("acc" if reduces else "result", dtype, (lit(UNBOUNDED),) * len(runs.iterators))
+    copy = fresh.temporary("acc" if reduces else "result", dtype, (lit(UNBOUNDED_EXTENT),) * len(runs.iterators))
     changed = replace(writer, target=copy, subscripts=there, defines=None)
     before: tuple[TypedStatement, ...] = ()
     if reduces:
@@ -134,7 +134,7 @@ def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> 
         before = (TypedStatement(start, runs.iterators, len(runs.outer), domain, copy, runs.here(), "set", one, dtype),)
     store = fresh.statement()
     value = Read(copy, runs.here(), dtype=dtype)
-    places = tuple(Index(i, i64) for i in runs.element)
+    places = tuple(IndexExpr(i, i64) for i in runs.element)
     reduced = runs.numbers if reduces else ()
     after = TypedStatement(
         store, runs.iterators, len(runs.outer), domain_text(elements, store), target.name, places, writer.op, value, dtype,
@@ -162,7 +162,7 @@ def _runs(fresh: Fresh, statement: TypedStatement, times: Times, rank: int) -> _
     numbers = tuple(fresh.iterator() for _ in numbered)
     here: list[Expr] = list(own)
     for n, number in zip(numbered, numbers, strict=True):
-        here[n] = Index(number, i64)
+        here[n] = IndexExpr(number, i64)
     return _Runs(outer, numbered, numbers, tuple(fresh.iterator() for _ in range(rank)), tuple(here))
 
 

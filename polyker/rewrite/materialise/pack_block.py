@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Read, transform
 from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute
-from polyker.ir.typed import UNBOUNDED, TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
 from polyker.poly.boxes import in_one_piece
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
@@ -59,11 +59,11 @@ def pack_block(
     domain = read_set(statement.domain).intersect_params(read_set(program.context))
     elements = in_one_piece(image.intersect_domain(domain).range().coalesce())
     assert read.dtype is not None
-    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED) for _ in iterators))
-    here: tuple[Expr, ...] = tuple(Index(n, i64) for n in numbers.values())
-    here += tuple(add(Index(names[i], i64), lit(-origin[i])) for i in element)
-    there = (*apart, *(add(Index(i, i64), lit(-origin[i])) for i in element))
-    own = {i: Index(n, i64) for i, n in names.items()}
+    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED_EXTENT) for _ in iterators))
+    here: tuple[Expr, ...] = tuple(IndexExpr(n, i64) for n in numbers.values())
+    here += tuple(add(IndexExpr(names[i], i64), lit(-origin[i])) for i in element)
+    there = (*apart, *(add(IndexExpr(i, i64), lit(-origin[i])) for i in element))
+    own = {i: IndexExpr(n, i64) for i, n in names.items()}
     value = replace(read, subscripts=tuple(substitute(s, own) for s in read.subscripts))
     name = fresh.statement()
     copy = TypedStatement(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Expr, Index, Literal, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
 from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -20,9 +20,9 @@ from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.core.fresh import Fresh
 
 # Row strides in bytes that are multiples of this use a quarter of the sets of a first cache or fewer; bytes of a line.
-SAME_SET, LINE = 1024, 64
+SET_CONFLICT_STRIDE, LINE_BYTES = 1024, 64
 # Rows of at least so many bytes are aligned to lines: vectors along them would cross lines (experience value).
-LONG_ROW = 512
+MIN_LINE_ALIGNED_ROW_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ def pack_elements(
     """Copy what `read` reaches into a temporary; in `outer` loops around the statement again in each iteration."""
     places = layout.places
     around = statement.iterators[:outer]
-    elements = image_of(program, statement, [*(Index(i, i64) for i in around), *places])
+    elements = image_of(program, statement, [*(IndexExpr(i, i64) for i in around), *places])
     iterators = tuple(fresh.iterator() for _ in places)
     lows, extents = box_of(program, elements, range(outer, outer + len(places)))
     assert read.dtype is not None
     name = fresh.temporary(layout.label, read.dtype, _rows_apart(extents, read.dtype) if layout.aligned else extents)
-    values = tuple(Index(i, i64) for i in iterators)
+    values = tuple(IndexExpr(i, i64) for i in iterators)
     here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
     there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
     copy_name = fresh.statement()
@@ -86,7 +86,7 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
         kept = iter(values)
         return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
 
-    places = [*fixed, *(Index(i, i64) for i in spread)]
+    places = [*fixed, *(IndexExpr(i, i64) for i in spread)]
     return pack_elements(program, fresh, statement, read, PackedLayout("pack", places, source, aligned=True))
 
 
@@ -94,11 +94,11 @@ def _rows_apart(extents: tuple[Expr, ...], dtype: DType) -> tuple[Expr, ...]:
     """Return the extents with long rows of whole lines, of a line more where a few rows would fill a set of a cache."""
     *others, row = extents
     length = row.value * dtype.itemsize if isinstance(row, Literal) and isinstance(row.value, int) else 0
-    if not others or not length or (length < LONG_ROW and length % SAME_SET):
+    if not others or not length or (length < MIN_LINE_ALIGNED_ROW_BYTES and length % SET_CONFLICT_STRIDE):
         return extents
-    more = LINE if length % SAME_SET == 0 else -length % LINE
-    if (length + more) % SAME_SET == 0:
-        more += LINE
+    more = LINE_BYTES if length % SET_CONFLICT_STRIDE == 0 else -length % LINE_BYTES
+    if (length + more) % SET_CONFLICT_STRIDE == 0:
+        more += LINE_BYTES
     return (*others, add(row, lit(more // dtype.itemsize)))
 
 
@@ -134,18 +134,20 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
 
     The copy covers every element of the target: those that the reduction leaves out hold its identity.
     """
-    order = [s for s in statement.subscripts if s != Index(vector, i64)] + [Index(vector, i64)]
-    names = [s.name for s in order if isinstance(s, Index)]
-    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    order = [s for s in statement.subscripts if s != IndexExpr(vector, i64)] + [IndexExpr(vector, i64)]
+    names = [s.name for s in order if isinstance(s, IndexExpr)]
+    own = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
     swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
     elements = read_set(tensor_box(program, statement.target)).apply(swap)
     lows, extents = box_of(program, elements, range(len(order)))
     dtype = program.tensor(statement.target).dtype
     name = fresh.temporary("result", dtype, extents)
     iterators = tuple(fresh.iterator() for _ in order)
-    renamed = {s.name: i for s, i in zip(order, iterators, strict=True) if isinstance(s, Index)}
-    target = tuple(Index(renamed[s.name], i64) for s in statement.subscripts if isinstance(s, Index))
-    value = Read(name, tuple(subtract(Index(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype)
+    renamed = {s.name: i for s, i in zip(order, iterators, strict=True) if isinstance(s, IndexExpr)}
+    target = tuple(IndexExpr(renamed[s.name], i64) for s in statement.subscripts if isinstance(s, IndexExpr))
+    value = Read(
+        name, tuple(subtract(IndexExpr(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype
+    )
     copy_name = fresh.statement()
     copy = TypedStatement(
         copy_name, iterators, 0, domain_text(elements, copy_name), statement.target, target, "set", value, dtype, (),
@@ -164,7 +166,7 @@ def start_of_packed(
     old, new = ", ".join(start.iterators), ", ".join(iterators)
     swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
     domain = read_set(start.domain).apply(swap)
-    places = tuple(Index(i, i64) for i in iterators)
+    places = tuple(IndexExpr(i, i64) for i in iterators)
     return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
 
 

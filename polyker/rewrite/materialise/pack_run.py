@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Pad, Read, Size, transform
+from polyker.ir.expr import Expr, IndexExpr, Pad, Read, SizeExpr, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, scale, subtract
-from polyker.ir.typed import UNBOUNDED, TypedProgram, TypedStatement
+from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
@@ -78,11 +78,11 @@ def pack_run(
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
     image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, (*times, *local)))}] }}")
     domain = image.intersect_domain(read_set(statement.domain)).range().coalesce()
-    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED) for _ in (*times, *elements)))
-    here = tuple(Index(n, i64) for n in (*numbers.values(), *elements))
-    own: dict[Expr, Expr] = {t: Index(n, i64) for t, n in numbers.items()}
+    tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED_EXTENT) for _ in (*times, *elements)))
+    here = tuple(IndexExpr(n, i64) for n in (*numbers.values(), *elements))
+    own: dict[Expr, Expr] = {t: IndexExpr(n, i64) for t, n in numbers.items()}
     places = tuple(
-        add(Index(n, i64), transform(c, lambda e: own.get(e, e))) for n, c in zip(elements, corners, strict=True)
+        add(IndexExpr(n, i64), transform(c, lambda e: own.get(e, e))) for n, c in zip(elements, corners, strict=True)
     )
     pad = read.pad or Pad("constant", identity("add", read.dtype))
     name = fresh.statement()
@@ -100,7 +100,7 @@ def _corner(subscript: Expr, tiles: Mapping[str, Tile]) -> Expr:
     terms: list[Expr] = []
     for name, c in (coefficients(subscript) or {}).items():
         if name not in tiles:
-            terms.append(scale(c, Size(name, i64)) if name else lit(c))
+            terms.append(scale(c, SizeExpr(name, i64)) if name else lit(c))
             continue
         tile = tiles[name]
         terms.append(lit(c * tile.origin + (c * (tile.size - 1) if c < 0 else 0)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import coefficients, indices_of, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
@@ -49,5 +49,5 @@ def pack_step(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(substitute(s, dict(zip(inner, values, strict=True))) for s in read.subscripts)
 
-    layout = PackedLayout("pack", [Index(i, i64) for i in inner], source)
+    layout = PackedLayout("pack", [IndexExpr(i, i64) for i in inner], source)
     return pack_elements(program, fresh, statement, read, layout, statement.outer)

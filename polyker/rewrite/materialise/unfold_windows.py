@@ -11,7 +11,7 @@ from math import ceil, prod
 
 from polyker.cost.table import COPY_ALONE, WRITE
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, reads_in
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, reads_in
 from polyker.ir.quasi_affine import coefficients, indices_of, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -54,7 +54,7 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
         return None
     reads = list(dict.fromkeys(reads_in(statement.expr)))
     windows = [r for r in reads if _is_window(statement, r)]
-    names = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
+    names = [s.name if isinstance(s, IndexExpr) else None for s in statement.subscripts]
     if len(reads) < 2 or len(windows) != 1 or None in names or len(set(names)) != len(names):
         return None
     box = corners(read_set(statement.domain))
@@ -99,13 +99,13 @@ def _unfolded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     """Return the copy, and the reduction that reads it: terms first, then the result's indices, each in their order elsewhere."""
     inside = {i for s in read.subscripts for i in indices_of(s)}
     elsewhere = [r for r in reads_in(statement.expr) if r != read]
-    order = [s.name for r in elsewhere for s in r.subscripts if isinstance(s, Index)]
+    order = [s.name for r in elsewhere for s in r.subscripts if isinstance(s, IndexExpr)]
     terms = [i for i in dict.fromkeys((*order, *statement.reduced)) if i in inside and i in statement.reduced]
-    kept = [s.name for s in statement.subscripts if isinstance(s, Index) and s.name in inside]
+    kept = [s.name for s in statement.subscripts if isinstance(s, IndexExpr) and s.name in inside]
     element = (*terms, *kept)
 
     def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(substitute(s, dict(zip(element, values, strict=True))) for s in read.subscripts)
 
-    layout = PackedLayout("windows", [Index(i, i64) for i in element], source)
+    layout = PackedLayout("windows", [IndexExpr(i, i64) for i in element], source)
     return pack_elements(program, fresh, statement, read, layout)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.ir.dtypes import bool_, u8
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 
@@ -31,7 +31,7 @@ def _counted(statement: TypedStatement) -> TypedStatement:
     """Return the statement over bytes: where each result has an element of its own, an accumulator has another type at no
     cost."""
     own = set(statement.iterators) - set(statement.reduced) <= {
-        s.name for s in statement.subscripts if isinstance(s, Index)
+        s.name for s in statement.subscripts if isinstance(s, IndexExpr)
     }
     if statement.op not in _REDUCTIONS or not statement.reduced or not own:
         return statement

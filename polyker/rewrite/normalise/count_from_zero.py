@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, children
+from polyker.ir.expr import Expr, IndexExpr, Read, children
 from polyker.ir.quasi_affine import add, indices_of, print_affine, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -28,7 +28,7 @@ def from_zero(program: TypedProgram, statement: TypedStatement, iterator: str) -
     onto = [f"{i} - {print_affine(least)}" if i == iterator else i for i in names]
     shift = f"{parameters(program)}{{ {statement.name}[{', '.join(names)}] -> {statement.name}[{', '.join(onto)}] }}"
     domain = read_set(statement.domain).apply(read_map(shift))
-    there = {iterator: add(Index(iterator, i64), least)}
+    there = {iterator: add(IndexExpr(iterator, i64), least)}
     return replace(
         statement,
         domain=domain_text(domain, statement.name),
@@ -41,4 +41,6 @@ def _is_a_value(expr: Expr, iterator: str) -> bool:
     """Whether an expression uses an iterator outside the subscripts of its reads."""
     if isinstance(expr, Read):
         return False
-    return (isinstance(expr, Index) and expr.name == iterator) or any(_is_a_value(e, iterator) for e in children(expr))
+    return (isinstance(expr, IndexExpr) and expr.name == iterator) or any(
+        _is_a_value(e, iterator) for e in children(expr)
+    )

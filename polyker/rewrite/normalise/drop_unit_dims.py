@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, reads_in, transform
+from polyker.ir.expr import Expr, IndexExpr, Read, reads_in, transform
 from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
@@ -54,9 +54,9 @@ def _folded(subscript: Expr, values: Mapping[str, Expr]) -> Expr:
     parts, names = coefficients(fixed), indices_of(fixed)
     if parts is None or not set(parts) <= {*names, ""} or any(abs(parts[n]) > 1 for n in names):
         return subscript
-    return add(*(scale(f, Index(n, i64)) for n, f in parts.items() if n and f), lit(parts.get("", 0)))
+    return add(*(scale(f, IndexExpr(n, i64)) for n, f in parts.items() if n and f), lit(parts.get("", 0)))
 
 
 def _is_sum(subscript: Expr) -> bool:
     """Whether a subscript moves with several indices."""
-    return not isinstance(subscript, Index) and is_quasi_affine(subscript) and len(indices_of(subscript)) > 1
+    return not isinstance(subscript, IndexExpr) and is_quasi_affine(subscript) and len(indices_of(subscript)) > 1

@@ -10,7 +10,7 @@ import islpy as isl
 
 from polyker.errors.shapes import NOTHING_TO_CHOOSE
 from polyker.ir.dtypes import DType, bool_, i32, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, Reduce, rebuild, transform
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, rebuild, transform
 from polyker.ir.promotion import integer_range
 from polyker.ir.reductions import admitted
 from polyker.ir.typed import Outside, TypedProgram, TypedStatement
@@ -50,7 +50,7 @@ class Site:
         names = {r.index: self.fresh.iterator() for r in expr.ranges}
 
         def rename(e: Expr) -> Expr:
-            return replace(e, name=names[e.name]) if isinstance(e, Index) and e.name in names else e
+            return replace(e, name=names[e.name]) if isinstance(e, IndexExpr) and e.name in names else e
 
         ranges = tuple(replace(r, index=names[r.index]) for r in expr.ranges)
         conditions = tuple(transform(c, rename) for c in expr.conditions)
@@ -152,7 +152,7 @@ def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
         if other.conditions:
             hit = Call("and", (other.conditions[0], hit), bool_)
         held = _place_type(other, site)
-        place: Expr = _to(Index(other.ranges[0].index, i64), held)
+        place: Expr = _to(IndexExpr(other.ranges[0].index, i64), held)
         none = integer_range(held)[1]  # greater than every index
         value = Call("where", (hit, place, Literal(none, held)), held)
         first = replace(other, op="min", body=value, conditions=(), dtype=held, acc=held)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Cast, Expr, Index, Read, Reduce, children, rebuild, walk
+from polyker.ir.expr import Cast, Expr, IndexExpr, Read, Reduce, children, rebuild, walk
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine, lit, substitute, subtract
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
@@ -21,7 +21,7 @@ from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.normalise.expand_reductions import expand_reductions
 from polyker.rewrite.normalise.log_sums import log_sums
-from polyker.rewrite.reductions.short_sums import MOST_TERMS, combined, few_points
+from polyker.rewrite.reductions.short_sums import MAX_UNROLLED_TERMS, combined, few_points
 
 _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
 
@@ -42,7 +42,7 @@ def extract_reductions(program: TypedProgram) -> TypedProgram:
 def _zero(fresh: Fresh, tensor: str) -> TypedStatement:
     """Return the statement that sets the one element of a tensor, which is gathered to say that nothing is chosen."""
     name, iterator = fresh.statement(), fresh.iterator()
-    domain, place = f"{{ {name}[{iterator}] : {iterator} = 0 }}", (Index(iterator, i64),)
+    domain, place = f"{{ {name}[{iterator}] : {iterator} = 0 }}", (IndexExpr(iterator, i64),)
     return TypedStatement(name, (iterator,), 0, domain, tensor, place, "set", lit(0), i64)
 
 
@@ -85,7 +85,7 @@ def _written_out(statement: TypedStatement) -> TypedStatement:
             return expr
         own, domain = [r.index for r in expr.ranges], read_set(expr.domain)
         first = domain.dim(isl.dim_type.set) - len(own)
-        points = few_points(domain, range(first, first + len(own)), MOST_TERMS)
+        points = few_points(domain, range(first, first + len(own)), MAX_UNROLLED_TERMS)
         if not points:
             return expr
         at = ({i: lit(n) for i, n in zip(own, point, strict=True)} for point in points)
@@ -165,7 +165,7 @@ def _earlier(pairs: isl.Map, level: int) -> isl.Map:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _LiftedReduction:
     op: str
     body: str
     domain: isl.Set
@@ -180,7 +180,7 @@ class _Lift:
     def __init__(self, program: TypedProgram, fresh: Fresh, statement: TypedStatement, interleaved: bool) -> None:
         self.program, self.fresh, self.statement, self.interleaved = program, fresh, statement, interleaved
         self.statements: list[TypedStatement] = []
-        self.found: list[_Found] = []
+        self.found: list[_LiftedReduction] = []
 
     def change(self, expr: Expr, around: tuple[str, ...], domain: isl.Set) -> Expr:
         """Return the expression with its reductions read from temporaries; `domain` is over the iterators `around`."""
@@ -226,16 +226,16 @@ class _Lift:
         used = self._used(expr, around, own, domain, whole, keep)
         terms = self._onto(whole, around + own, used + own)
         elements = self._onto(domain, around, used)
-        canonical = {i: Index(f"k{n}", i64) for n, i in enumerate(used + own)}
+        canonical = {i: IndexExpr(f"k{n}", i64) for n, i in enumerate(used + own)}
         shape_of_body = repr(substitute(expr.body, canonical))
         for found in self.found:
             same = found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms)
             if same and elements.is_subset(found.elements):
-                here = {i: Index(j, i64) for i, j in zip(found.used, used, strict=True)}
+                here = {i: IndexExpr(j, i64) for i, j in zip(found.used, used, strict=True)}
                 place = tuple(substitute(e, here) for e in found.read.subscripts)
                 return _converted(replace(found.read, subscripts=place), expr)
         read = self._statements(expr, used, own, elements, terms)
-        self.found.append(_Found(expr.op, shape_of_body, terms, elements, used, read))
+        self.found.append(_LiftedReduction(expr.op, shape_of_body, terms, elements, used, read))
         return _converted(read, expr)
 
     def _subscripts(self, used: tuple[str, ...], elements: isl.Set) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
@@ -243,7 +243,7 @@ class _Lift:
         subscripts, extents = [], []
         for d, iterator in enumerate(used):
             low, high = bounds_of(elements, d, self.program)
-            subscripts.append(subtract(Index(iterator, i64), low))
+            subscripts.append(subtract(IndexExpr(iterator, i64), low))
             extents.append(subtract(high, subtract(low, lit(1))))
         return tuple(subscripts), tuple(extents)
 
@@ -257,7 +257,7 @@ class _Lift:
         keep: tuple[str, ...],
     ) -> tuple[str, ...]:
         """Return the outer iterators that the reduction depends on, by its body or by the set it runs over."""
-        names = {e.name for e in walk(expr.body) if isinstance(e, Index)} | set(keep)
+        names = {e.name for e in walk(expr.body) if isinstance(e, IndexExpr)} | set(keep)
         used, left = list(around), whole
         for iterator in around:
             if iterator in names:

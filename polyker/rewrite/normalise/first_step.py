@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
 from polyker.ir.quasi_affine import add, lit
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -43,7 +43,7 @@ def _steps_along(program: TypedProgram, statement: TypedStatement) -> int | None
     """Return the dimension of a temporary along which a statement goes on from elements that it wrote, by its first iterator."""
     if statement.op != "set" or statement.outer or not statement.reads_own or not statement.iterators:
         return None
-    first = Index(statement.iterators[0], i64)
+    first = IndexExpr(statement.iterators[0], i64)
     if program.tensor(statement.target).role is not Role.TEMPORARY or first not in statement.subscripts:
         return None
     dimension = statement.subscripts.index(first)
@@ -64,7 +64,7 @@ def _in_step(
         place = subscripts[dimension]
         if not isinstance(place, Literal):
             return subscripts
-        there = add(Index(iterator, i64), lit(int(place.value.real) - value))
+        there = add(IndexExpr(iterator, i64), lit(int(place.value.real) - value))
         return (*subscripts[:dimension], there, *subscripts[dimension + 1 :])
 
     def read(expr: Expr) -> Expr:

@@ -19,7 +19,7 @@ from math import frexp, isfinite
 
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, reads_in, transform
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, reads_in, transform
 from polyker.ir.measure import DEPTH
 from polyker.ir.quasi_affine import indices_of, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
@@ -29,13 +29,13 @@ from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
 
 # A reduction's operator and its terms, and what makes its result that of the original.
-Peeled = tuple[str, Expr, Callable[[Expr], Expr]]
+PeeledFactor = tuple[str, Expr, Callable[[Expr], Expr]]
 
 _OTHER = {"max": "min", "min": "max", "any": "all", "all": "any"}
 # The exponents of the least subnormal number, and of what is greater than all.
 _RANGES = {"f32": (-149, 127), "f64": (-1074, 1023)}
 # A sum has fewer terms than two to this power.
-_TERMS = 63
+_LOG2_MAX_TERMS = 63
 # Of operators that are taken off: each is up to two of the result's, whose value may be as deep as any.
 _MOST = (DEPTH - 10) // 2
 
@@ -76,7 +76,7 @@ class _Terms:
     statement: TypedStatement
     reassociating: bool
 
-    def all_peeled(self) -> Peeled | None:
+    def all_peeled(self) -> PeeledFactor | None:
         """Return the reduction without any such operators, None where it has none."""
         op, expr = self.statement.op, transform(self.statement.expr, _constant)
         around: list[Callable[[Expr], Expr]] = []
@@ -89,10 +89,10 @@ class _Terms:
 
         return (op, expr, whole) if around else None
 
-    def peeled(self, op: str, expr: Expr) -> Peeled | None:
+    def peeled(self, op: str, expr: Expr) -> PeeledFactor | None:
         """Return the reduction without the outermost operator of its terms, None where that has to stay."""
         kind = expr.dtype.kind if expr.dtype is not None else ""
-        if isinstance(expr, Literal | Read | Index):
+        if isinstance(expr, Literal | Read | IndexExpr):
             return None
         if op == "add" and kind in "iu":
             return _negated(op, expr) or self.without_factors(expr)
@@ -102,7 +102,7 @@ class _Terms:
             return self.truth(op, expr)
         return self.monotone(op, expr, kind) if op in ("max", "min") and kind in "iuf" else None
 
-    def without_factors(self, expr: Expr) -> Peeled | None:
+    def without_factors(self, expr: Expr) -> PeeledFactor | None:
         """Return a sum of products without the factors that all terms share."""
         shared, own = self.split(expr, "mul")
         if not shared or not own or expr.dtype is None:
@@ -110,7 +110,7 @@ class _Terms:
         dtype = expr.dtype
         return "add", _joined("mul", own, dtype), lambda e: Call("mul", (e, *shared), dtype)
 
-    def truth(self, op: str, expr: Expr) -> Peeled | None:
+    def truth(self, op: str, expr: Expr) -> PeeledFactor | None:
         """Return any or all without `not`, or what all its terms share."""
         if isinstance(expr, Call) and expr.op == "not":
             return _OTHER[op], expr.args[0], lambda e: replace(expr, args=(e,))
@@ -130,7 +130,7 @@ class _Terms:
 
     def is_shared(self, expr: Expr) -> bool:
         """Whether a value is the same for all terms of a result, and can be computed for each result."""
-        alone = {s.name for s in self.statement.subscripts if isinstance(s, Index)}
+        alone = {s.name for s in self.statement.subscripts if isinstance(s, IndexExpr)}
         if not indices_of(expr) <= alone - set(self.statement.reduced):
             return False  # of an element `2*q + p` neither index is known
         return self.has_terms or not any(r.subscripts for r in reads_in(expr))
@@ -143,13 +143,13 @@ class _Terms:
             if self.statement.iterators[d] in self.statement.reduced:
                 reached = reached.project_out(dim.set, d, 1)
         kept = [i for i in self.statement.iterators if i not in self.statement.reduced]
-        elements = [s.name for s in self.statement.subscripts if isinstance(s, Index)]
+        elements = [s.name for s in self.statement.subscripts if isinstance(s, IndexExpr)]
         if kept != elements:
             return False  # the start's dimensions are in another order
         started = read_set(self.start.domain).intersect_params(read_set(self.program.context))
         return bool(started.reset_tuple_id().is_subset(reached.reset_tuple_id()))
 
-    def scaled(self, expr: Expr) -> Peeled | None:
+    def scaled(self, expr: Expr) -> PeeledFactor | None:
         """Return a sum of floats without a sign, or a factor that changes no rounding."""
         negative = _negated("add", expr)
         if negative is not None:
@@ -176,9 +176,9 @@ class _Terms:
         if power == 0 or ends is None or within is None:
             return power == 0
         # Of the terms and their sum, with the factor and without.
-        return within[0] - abs(power) >= ends[0] and within[1] + _TERMS + abs(power) <= ends[1]
+        return within[0] - abs(power) >= ends[0] and within[1] + _LOG2_MAX_TERMS + abs(power) <= ends[1]
 
-    def monotone(self, op: str, expr: Expr, kind: str) -> Peeled | None:
+    def monotone(self, op: str, expr: Expr, kind: str) -> PeeledFactor | None:
         """Return a maximum or minimum without an operator that keeps the order of its operands, or reverses it."""
         match expr:
             case Call(op="neg", args=(value,)) if kind == "f":
@@ -243,7 +243,7 @@ def _is_number(literal: Literal) -> bool:
     return isinstance(literal.value, int | float) and isfinite(literal.value)
 
 
-def _negated(op: str, expr: Expr) -> Peeled | None:
+def _negated(op: str, expr: Expr) -> PeeledFactor | None:
     """Return a sum without the sign of its terms."""
     dtype = _type(expr)
 
@@ -306,15 +306,15 @@ def _range(expr: Expr) -> tuple[int, int] | None:
 
 
 def _statements(
-    program: TypedProgram, fresh: Fresh, start: TypedStatement, statement: TypedStatement, found: Peeled
+    program: TypedProgram, fresh: Fresh, start: TypedStatement, statement: TypedStatement, found: PeeledFactor
 ) -> list[TypedNode]:
     """Return the reduction of the terms that are left, and what makes the result of it."""
     op, terms, around = found
     dtype, target = _type(terms), program.tensor(statement.target)
     name = fresh.temporary({"add": "sum", "mul": "prod"}.get(op, op), dtype, target.shape)
     iterators = tuple(fresh.iterator() for _ in start.iterators)
-    element = tuple(Index(i, i64) for i in iterators)
-    places = {s.name: c for s, c in zip(statement.subscripts, element, strict=True) if isinstance(s, Index)}
+    element = tuple(IndexExpr(i, i64) for i in iterators)
+    places = {s.name: c for s, c in zip(statement.subscripts, element, strict=True) if isinstance(s, IndexExpr)}
     value = substitute(around(Read(name, element, dtype=dtype)), places)
     if value.dtype != target.dtype:
         value = Cast(target.dtype, value, target.dtype)

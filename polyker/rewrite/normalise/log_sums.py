@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.isl import read_map, read_set
@@ -68,7 +68,7 @@ def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, eleme
     """Return the statement that sets elements to the identity."""
     iterators = tuple(fresh.iterator() for _ in program.tensor(statement.target).shape)
     name, dtype = fresh.statement(), program.tensor(statement.target).dtype
-    places, value = tuple(Index(i, i64) for i in iterators), identity("max", dtype)
+    places, value = tuple(IndexExpr(i, i64) for i in iterators), identity("max", dtype)
     text = domain_text(elements, name)
     return TypedStatement(name, iterators, 0, text, statement.target, places, "set", value, dtype, (), statement.span)
 
@@ -130,7 +130,7 @@ class _Sums:
         s, outer = self.statement, self.statement.iterators[: self.statement.outer] if self.adds else ()
         if not self.adds:
             iterators = tuple(self.fresh.iterator() for _ in s.subscripts)
-            return iterators, tuple(Index(i, i64) for i in iterators), _started(self.program, s)
+            return iterators, tuple(IndexExpr(i, i64) for i in iterators), _started(self.program, s)
         domain = read_set(s.domain)
         kept = tuple(i for i in s.iterators if i in outer or any(i in indices_of(e) for e in s.subscripts))
         head = parameters(self.program)
@@ -149,7 +149,7 @@ class _Sums:
         reached = read_map(access_relation(self.program, s, s.target, s.subscripts)).intersect_domain(domain)
         pairs = read_map(f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> [{', '.join(outer)}] }}")
         both = pairs.range_product(reached).range().flatten()
-        return iterators, tuple(Index(i, i64) for i in iterators[len(outer) :]), both.reset_tuple_id()
+        return iterators, tuple(IndexExpr(i, i64) for i in iterators[len(outer) :]), both.reset_tuple_id()
 
 
 def _as(value: Expr, dtype: DType) -> Expr:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import bool_, i32, i64
-from polyker.ir.expr import BITWISE, COMPARISONS, Call, Cast, Expr, Index, Literal, Read, replace_parts, walk
+from polyker.ir.expr import BITWISE, COMPARISONS, Call, Cast, Expr, IndexExpr, Literal, Read, replace_parts, walk
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
 from polyker.poly.isl import Set, read_set
-from polyker.rewrite.core.value_range import Range, value_range
+from polyker.rewrite.core.value_range import ValueRange, value_range
 
 _LEAST, _MOST = integer_range(i32)
 _ARITHMETIC = ("add", "neg", "mul", "minimum", "maximum", "floordiv", "mod", *BITWISE)
@@ -34,7 +34,7 @@ class _Indices:
     """A statement's indices; isl is asked for the ranges of those that are met."""
 
     statement: TypedStatement
-    known: dict[str, Range | None] = field(default_factory=dict)
+    known: dict[str, ValueRange | None] = field(default_factory=dict)
     domain: Set | None = None
 
     def value(self, expr: Expr) -> Expr:
@@ -64,7 +64,7 @@ class _Indices:
         match expr:
             case Literal(value=value):
                 return Literal(int(value.real), i32, expr.span)
-            case Index():
+            case IndexExpr():
                 return Cast(i32, expr, i32)
             case Call(op=op, args=args) if op in _ARITHMETIC:
                 parts = [self.narrow(a) for a in args]
@@ -72,7 +72,7 @@ class _Indices:
                 return Call(op, known, i32, expr.span) if len(known) == len(parts) else None
         return None
 
-    def range(self, name: str) -> Range | None:
+    def range(self, name: str) -> ValueRange | None:
         """Return the least and the greatest value of an index, None where they are not known."""
         if name not in self.known:
             if self.domain is None:
@@ -83,4 +83,4 @@ class _Indices:
 
 
 def _has_index(expr: Expr) -> bool:
-    return any(isinstance(e, Index) for e in walk(expr))
+    return any(isinstance(e, IndexExpr) for e in walk(expr))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Read
+from polyker.ir.expr import IndexExpr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
@@ -140,7 +140,7 @@ def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, eleme
     iterators = tuple(fresh.iterator() for _ in tensor.shape)
     domain = domain_text(elements, name)
     value = identity("add" if statement.scatters else statement.op, tensor.dtype)
-    places = tuple(Index(i, dtype=i64) for i in iterators)
+    places = tuple(IndexExpr(i, dtype=i64) for i in iterators)
     return TypedStatement(
         name, iterators, 0, domain, tensor.name, places, "set", value, tensor.dtype, (), statement.span
     )

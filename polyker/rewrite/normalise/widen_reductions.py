@@ -11,7 +11,7 @@ from dataclasses import replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Cast, Index, Read
+from polyker.ir.expr import Cast, IndexExpr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
@@ -34,7 +34,7 @@ def _shares_elements(program: TypedProgram, statement: TypedStatement) -> bool:
         return False
     if statement.outer and not all(map(is_quasi_affine, statement.subscripts)):
         return False  # each time around all elements would be copied, whichever are reached
-    alone = {s.name for s in statement.subscripts if isinstance(s, Index)}
+    alone = {s.name for s in statement.subscripts if isinstance(s, IndexExpr)}
     return not set(statement.iterators) - set(statement.reduced) <= alone
 
 
@@ -43,7 +43,7 @@ def _widened(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> 
     wide = fresh.temporary(target.label, acc, target.shape)
     outer = statement.outer
     inner = tuple(fresh.iterator() for _ in target.shape)
-    element, iterators = tuple(Index(i, i64) for i in inner), (*statement.iterators[:outer], *inner)
+    element, iterators = tuple(IndexExpr(i, i64) for i in inner), (*statement.iterators[:outer], *inner)
     box = _reached(program, statement) if outer else read_set(tensor_box(program, target.name))
     before, after = fresh.statement(), fresh.statement()
     start = Cast(acc, Read(target.name, element, dtype=target.dtype), acc)

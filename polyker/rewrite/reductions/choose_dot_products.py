@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf, prod
 
-from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.cost.table import COPY_TRANSPOSED, GAIN, WRITE, folded
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, walk
 from polyker.ir.instructions import DotProduct
 from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
@@ -32,11 +32,11 @@ ALONG, REST = 1.3, 1.0
 
 
 def sum_by_dots(
-    program: TypedProgram, target: Target, layout: Layouts, most: int | None = None
+    program: TypedProgram, target: Target, layout: Layouts, budget: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with sums of products of narrow integers taken several terms at a time where that pays, and notes.
 
-    `most`: bytes that temporaries may take.
+    `budget`: bytes that temporaries may take.
     """
     if not target.dot_products:
         return program, ()
@@ -44,7 +44,7 @@ def sum_by_dots(
     body: list[TypedNode] = []
     notes: list[Decision] = []
     for node in program.body:
-        found = _choice(program, node, target, layout, most) if isinstance(node, TypedStatement) else None
+        found = _choice(program, node, target, layout, budget) if isinstance(node, TypedStatement) else None
         if found is None or not isinstance(node, TypedStatement):
             body.append(node)
             continue
@@ -62,7 +62,7 @@ def sum_by_dots(
 
 
 def _choice(
-    program: TypedProgram, statement: TypedStatement, target: Target, layout: Layouts, most: int | None
+    program: TypedProgram, statement: TypedStatement, target: Target, layout: Layouts, budget: int | None
 ) -> Groups | None:
     """Return the best way to take a statement's terms together, None where none pays."""
     pair = _product(statement)
@@ -85,7 +85,7 @@ def _choice(
             groups = total // measured.extent(term) * -(-measured.extent(term) // r.terms)
             steps = groups * r.cost / speed
             for placed in _placed(statement, some, measured, term, r.terms):
-                more = _more(statement, placed, measured, term, r.terms, most)
+                more = _more(statement, placed, measured, term, r.terms, budget)
                 if more is not None:
                     along = ALONG if _is_along(statement, placed) else 1.0
                     choices.append((along * steps + more, Groups(r, term, placed)))
@@ -134,7 +134,7 @@ def _fits(expr: Expr, part: DType, acc: DType) -> bool:
     return found is not None and least <= found[0] and found[1] <= greatest
 
 
-def _is_exact(factors: tuple[Factor, Factor], acc: DType, measured: Measured) -> bool:
+def _is_exact(factors: tuple[Factor, Factor], acc: DType, measured: MeasuredStatement) -> bool:
     """Whether sums modulo 2^32 say all: they are no wider, or no sum reaches 2^31."""
     if acc.itemsize <= 4:
         return True
@@ -147,7 +147,7 @@ def _is_exact(factors: tuple[Factor, Factor], acc: DType, measured: Measured) ->
 
 
 def _placed(
-    statement: TypedStatement, factors: tuple[Factor, Factor], measured: Measured, term: str, count: int
+    statement: TypedStatement, factors: tuple[Factor, Factor], measured: MeasuredStatement, term: str, count: int
 ) -> list[tuple[Factor, Factor]]:
     """Return the ways to store factors or to join their terms where they are used: these have to be neighbours in memory.
 
@@ -167,7 +167,7 @@ def _placed(
     return found
 
 
-def _bytes_together(factor: Factor, measured: Measured, term: str, count: int) -> int | None:
+def _bytes_together(factor: Factor, measured: MeasuredStatement, term: str, count: int) -> int | None:
     """Return the bytes of each term of a factor that lie side by side in memory, whole groups at least, else None."""
     read = factor.expr
     while isinstance(read, Cast):
@@ -175,7 +175,7 @@ def _bytes_together(factor: Factor, measured: Measured, term: str, count: int) -
     if not isinstance(read, Read) or read.pad is not None or read.dtype is None or not read.dtype.is_integer:
         return None
     access = next(a for a in measured.accesses if a.read == read)
-    alone = [s for s in read.subscripts if term in indices_of(s)] == [Index(term, i64)] == [read.subscripts[-1]]
+    alone = [s for s in read.subscripts if term in indices_of(s)] == [IndexExpr(term, i64)] == [read.subscripts[-1]]
     enough = measured.extent(term) >= count and measured.bounds[term][0] is not None
     fits = alone and access.stride(term) == 1 and read.dtype.itemsize <= factor.part.itemsize and enough
     return read.dtype.itemsize if fits else None
@@ -184,16 +184,16 @@ def _bytes_together(factor: Factor, measured: Measured, term: str, count: int) -
 def _is_along(statement: TypedStatement, factors: tuple[Factor, Factor]) -> bool:
     """Whether vectors can but run along the reduction: what moves with a result is read where it lies."""
     kept = {i for i in statement.iterators if i not in statement.reduced}
-    return all(f.in_place or not kept & {e.name for e in walk(f.expr) if isinstance(e, Index)} for f in factors)
+    return all(f.in_place or not kept & {e.name for e in walk(f.expr) if isinstance(e, IndexExpr)} for f in factors)
 
 
 def _more(
     statement: TypedStatement,
     factors: tuple[Factor, Factor],
-    measured: Measured,
+    measured: MeasuredStatement,
     term: str,
     count: int,
-    most: int | None,
+    budget: int | None,
 ) -> float | None:
     """Return the cycles of what is done besides the sums: elements stored, sums that a shift takes off, results added up or
     to."""
@@ -205,14 +205,14 @@ def _more(
         elements = elements_of(places, term, measured.extent, count)
         stored += 0 if factor.in_place else elements
         cycles += elements * ((0 if factor.in_place else WRITE) + (READ if other.shift else 0))
-    if most is not None and 4 * stored > most:
+    if budget is not None and 4 * stored > budget:
         return None
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
     if _is_along(statement, factors):
         cycles += folded(4) * results
     elif any(f.in_place for f in factors):
         write = measured.write
-        beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, Index)}
+        beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, IndexExpr)}
         cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else COPY_TRANSPOSED * results
     exact = measured.bounds[term][1]
     if any(f.in_place for f in factors) and (exact is None or exact % count):

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from polyker.cost.choose import choose
-from polyker.cost.measure import Layouts, Measured, accesses, measure
+from polyker.cost.measure import Layouts, MeasuredStatement, accesses, measure
 from polyker.cost.pieces import waiting
 from polyker.cost.plan import vector_lanes
 from polyker.cost.table import GAIN, LOAD, NEST
@@ -24,17 +24,25 @@ from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.machine.model import Target
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.reductions.factor import Product, Step, Tree, factored, outline, product_of, steps_of
+from polyker.rewrite.reductions.factor import (
+    ContractionStep,
+    ContractionTree,
+    Product,
+    factored,
+    outline,
+    product_of,
+    steps_of,
+)
 
 # What copies of operands cost besides: a nest of loops and code of their own, which fuse with nothing.
 PACKED = 1.08
 # An order whose tiles cost at most this multiple of the arithmetic ends the search (experience value).
-GOOD = 1.18
+GOOD_ENOUGH_RATIO = 1.18
 # Most factors of which all orders are tried; most orders that the tile model evaluates; least share of a step in the cycles for
 # which it is evaluated (bound the compile time).
-ALL_ORDERS, JUDGED, SMALL = 5, 4, 0.02
+MAX_EXHAUSTIVE_FACTORS, MAX_COSTED_ORDERS, MIN_COSTED_STEP_SHARE = 5, 4, 0.02
 # Factors of which opt_einsum finds the best order: the time grows as their number's power of three.
-BEST_ORDER = 9
+MAX_OPTIMAL_FACTORS = 9
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,11 @@ class Contracted:
 
 
 def contract(
-    program: TypedProgram, target: Target, layout: Layouts, *, large: bool = True, most: int | None = None
+    program: TypedProgram, target: Target, layout: Layouts, *, large: bool = True, budget: int | None = None
 ) -> Contracted:
     """Return the program with its sums of products taken in the steps that the model finds best.
 
-    `large`: also where a temporary is too large, if the steps can share a loop so that a part of it is enough. `most`: bytes
+    `large`: also where a temporary is too large, if the steps can share a loop so that a part of it is enough. `budget`: bytes
     that temporaries may take, if there is a limit.
     """
     fresh = Fresh(program)
@@ -65,7 +73,7 @@ def contract(
         product = product_of(statement)
         if product is None or (len(product.factors) < 3 and not _alone(product)):
             return [statement]
-        search = _Search(program, product, target, layout, large, most)
+        search = _OrderSearch(program, product, target, layout, large, budget)
         made = search.result(fresh, notes)
         if made is None:
             return [statement]
@@ -78,7 +86,7 @@ def contract(
 
 
 @dataclass
-class _Search:
+class _OrderSearch:
     """The search for the steps of one product. Trees say which steps there are, see `rewrite.reductions.factor`."""
 
     program: TypedProgram
@@ -86,8 +94,8 @@ class _Search:
     target: Target
     layout: Layouts
     large: bool
-    most: int | None
-    chosen: list[Step] = field(default_factory=list)
+    budget: int | None
+    chosen: list[ContractionStep] = field(default_factory=list)
     known: dict[object, float] = field(default_factory=dict)
 
     def result(self, fresh: Fresh, notes: list[Decision]) -> list[TypedStatement] | None:
@@ -103,13 +111,13 @@ class _Search:
         at_once = self.estimate(whole)
         if at_once < LEAST:
             return None
-        likely = [(cycles, t) for cycles, t in self.ranked()[:JUDGED] if cycles < (1 - GAIN) * at_once]
+        likely = [(cycles, t) for cycles, t in self.ranked()[:MAX_COSTED_ORDERS] if cycles < (1 - GAIN) * at_once]
         if not likely:
             return None
         before = self.cycles(whole)
-        judged: list[tuple[float, int, Tree]] = []
+        judged: list[tuple[float, int, ContractionTree]] = []
         for n, (least, tree) in enumerate(likely):
-            if judged and min(judged)[0] <= GOOD * least:
+            if judged and min(judged)[0] <= GOOD_ENOUGH_RATIO * least:
                 break
             judged.append((self.cycles(self.steps(tree)), n, tree))
         for _, _, tree in sorted(judged):
@@ -128,12 +136,12 @@ class _Search:
         notes.append(Decision(self.product.statement.name, refused=refused))
         return None
 
-    def made(self, fresh: Fresh, steps: list[Step]) -> list[TypedStatement] | None:
+    def made(self, fresh: Fresh, steps: list[ContractionStep]) -> list[TypedStatement] | None:
         """Return the statements of some steps, None where the domain does not allow them."""
         self.chosen = steps
         return factored(self.program, fresh, self.product, steps, self.places)
 
-    def ranked(self) -> list[tuple[float, Tree]]:
+    def ranked(self) -> list[tuple[float, ContractionTree]]:
         """Return the orders that are tried with their cycles, the likeliest first."""
         found = [(self.estimate(s), self.shape(s), n, t) for n, (t, s) in enumerate(self.candidates())]
         return [(cycles, t) for cycles, _, _, t in sorted(found)]
@@ -148,7 +156,7 @@ class _Search:
         return f"the sum of {len(self.product.factors)} factors is taken in steps: first {', '.join(parts)}"
 
     @cached_property
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredStatement:
         """The statement as it stands."""
         return measure(self.program, self.product.statement, self.layout)
 
@@ -178,7 +186,7 @@ class _Search:
         near = {a.read: frozenset(i for i in a.strides if abs(a.stride(i)) == 1) for a in self.measured.accesses}
         return [frozenset().union(*(near[r] for r in reads_in(f))) for f in self.product.factors]
 
-    def steps(self, tree: Tree, last: Mapping[int, str] | None = None) -> list[Step]:
+    def steps(self, tree: ContractionTree, last: Mapping[int, str] | None = None) -> list[ContractionStep]:
         """Return the steps of a tree.
 
         The innermost dimension of a step's result is one along which an operand is contiguous; `last`: another, by the step.
@@ -193,21 +201,21 @@ class _Search:
 
         return steps_of(self.product, tree, self.order, innermost)
 
-    def shape(self, steps: list[Step]) -> list[list[int]]:
+    def shape(self, steps: list[ContractionStep]) -> list[list[int]]:
         """Return a key that tells different steps apart, whatever the order of the factors."""
         return [sorted(map(self.measured.extent, s.points)) for s in steps]
 
-    def candidates(self) -> Iterator[tuple[Tree, list[Step]]]:
+    def candidates(self) -> Iterator[tuple[ContractionTree, list[ContractionStep]]]:
         """Yield the trees that are tried."""
         alone = _alone(self.product)
-        leaves: list[Tree] = [(n,) if found & alone else n for n, found in enumerate(self.product.indices)]
-        trees = _pairings(leaves) if len(leaves) <= ALL_ORDERS else self.proposed()
+        leaves: list[ContractionTree] = [(n,) if found & alone else n for n, found in enumerate(self.product.indices)]
+        trees = _pairings(leaves) if len(leaves) <= MAX_EXHAUSTIVE_FACTORS else self.proposed()
         for tree in trees:
             steps = self.steps(tree)
             if len(steps) > 1 and self.may_hold(steps):
                 yield tree, steps
 
-    def proposed(self) -> Iterator[Tree]:
+    def proposed(self) -> Iterator[ContractionTree]:
         """Yield the orders that opt_einsum finds; each sums first over what one factor alone has."""
         from opt_einsum import paths  # heavy, and seldom needed
 
@@ -215,21 +223,21 @@ class _Search:
         output = frozenset().union(*inputs) - self.product.free
         sizes = {i: self.measured.extent(i) for found in inputs for i in found}
         found = []
-        if len(inputs) <= BEST_ORDER:
+        if len(inputs) <= MAX_OPTIMAL_FACTORS:
             for minimised in ("flops", "write", "combo", "size"):
                 search = paths.DynamicProgramming(minimize=minimised, search_outer=True)
                 found.append(search(inputs, output, sizes))
         else:
             found.append(paths.greedy(inputs, output, sizes))
         for path in dict.fromkeys(map(tuple, found)):
-            left: list[Tree] = list(range(len(inputs)))
+            left: list[ContractionTree] = list(range(len(inputs)))
             for step in path:
                 parts = tuple(left[n] for n in step)
                 left = [t for n, t in enumerate(left) if n not in step]
                 left.append(parts)
             yield left[0]
 
-    def may_hold(self, steps: list[Step]) -> bool:
+    def may_hold(self, steps: list[ContractionStep]) -> bool:
         """Whether the temporaries are not too large, or what is needed of them at a time is not where loops are shared.
 
         Of symbolic sizes without expected values a temporary has no more dimensions than a factor or the result.
@@ -246,17 +254,17 @@ class _Search:
     @cached_property
     def room(self) -> int:
         """The bytes that temporaries may take."""
-        return room(self.measured, self.target, self.most)
+        return room(self.measured, self.target, self.budget)
 
-    def bytes(self, step: Step) -> int:
+    def bytes(self, step: ContractionStep) -> int:
         """Return the size of a step's temporary."""
         return self.size(step.kept) * self.product.statement.acc.itemsize
 
-    def estimate(self, steps: list[Step]) -> float:
+    def estimate(self, steps: list[ContractionStep]) -> float:
         """Return the cycles of some steps, if their tiles are good ones."""
         return sum(self.rough(steps, n) + self.traffic(s, s is steps[-1]) for n, s in enumerate(steps))
 
-    def rough(self, steps: list[Step], n: int) -> float:
+    def rough(self, steps: list[ContractionStep], n: int) -> float:
         """Return the cycles of one step: of its arithmetic, or of its loads where operands have a value for each point."""
         step = steps[n]
         full = sum(self.operand(steps, o) == frozenset(step.points) for o in step.operands)
@@ -264,18 +272,18 @@ class _Search:
         each = max(work, LOAD * (full + (not step.reduced))) / vector_lanes(self.measured, self.target)
         return self.size(step.points) * each
 
-    def traffic(self, step: Step, is_last: bool) -> float:
+    def traffic(self, step: ContractionStep, is_last: bool) -> float:
         """Return the cycles to begin a step, and to write and read its temporary."""
         if is_last:
             return NEST
         return NEST + traffic(self.bytes(step), self.target)
 
-    def operand(self, steps: list[Step], number: int) -> frozenset[str]:
+    def operand(self, steps: list[ContractionStep], number: int) -> frozenset[str]:
         """Return the iterators that an operand depends on."""
         factors = len(self.product.factors)
         return self.product.indices[number] if number < factors else frozenset(steps[number - factors].kept)
 
-    def improved(self, tree: Tree) -> tuple[float, list[Step]]:
+    def improved(self, tree: ContractionTree) -> tuple[float, list[ContractionStep]]:
         """Return a tree's cycles and steps, with steps joined and dimensions ordered as the model of the tiles finds it best."""
         cycles = self.cycles(self.steps(tree))
         while True:
@@ -289,19 +297,23 @@ class _Search:
         last: dict[int, str] = {}
         for n, step in enumerate(self.steps(tree)[:-1]):
             for i in step.kept[:-1]:
-                if cycles > GOOD * self.estimate(self.steps(tree)) and any(i in near for near in self.contiguous):
+                if cycles > GOOD_ENOUGH_RATIO * self.estimate(self.steps(tree)) and any(
+                    i in near for near in self.contiguous
+                ):
                     other = self.cycles(self.steps(tree, {**last, n: i}))
                     if other < 0.99 * cycles:
                         cycles, last = other, {**last, n: i}
         return cycles, self.steps(tree, last)
 
-    def cycles(self, steps: list[Step]) -> float:
+    def cycles(self, steps: list[ContractionStep]) -> float:
         """Return the cycles of some steps by the model of the tiles."""
         factors = len(self.product.factors)
         trial = Fresh(self.program)
         statements = outline(trial, self.product, steps, self.places)
         program = trial.finish(self.program.body)
-        least = SMALL * self.rough([Step(tuple(range(factors)), steps[-1].kept, self.product.statement.reduced)], 0)
+        least = MIN_COSTED_STEP_SHARE * self.rough(
+            [ContractionStep(tuple(range(factors)), steps[-1].kept, self.product.statement.reduced)], 0
+        )
         total = 0.0
         for n, (step, statement) in enumerate(zip(steps, statements, strict=True)):
             total += self.traffic(step, step is steps[-1])
@@ -319,7 +331,7 @@ class _Search:
     def tiled(self, program: TypedProgram, statement: TypedStatement) -> float:
         """Return the cycles of a statement by the model of the tiles."""
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
-        measured = Measured(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
+        measured = MeasuredStatement(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
         plan = choose(measured, free, statement.reduced, self.target)
         copies = PACKED if plan.packed or plan.packs_result else 1.0
@@ -332,7 +344,7 @@ def _alone(product: Product) -> frozenset[str]:
     return frozenset(i for i in product.free if uses.count(i) == 1 < len(product.factors))
 
 
-def _pairings(leaves: list[Tree]) -> Iterator[Tree]:
+def _pairings(leaves: list[ContractionTree]) -> Iterator[ContractionTree]:
     """Yield all orders in which pairs can be taken, each once."""
     if len(leaves) == 1:
         yield leaves[0]
@@ -348,7 +360,7 @@ def _pairings(leaves: list[Tree]) -> Iterator[Tree]:
                     yield a, b
 
 
-def _joined(tree: Tree) -> Iterator[Tree]:
+def _joined(tree: ContractionTree) -> Iterator[ContractionTree]:
     """Yield the tree with one step put together with the one that uses it."""
     if isinstance(tree, int):
         return

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i32, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Pad, Read, transform, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Pad, Read, transform, walk
 from polyker.ir.instructions import DotProduct
 from polyker.ir.quasi_affine import add, coefficients, lit, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -26,7 +26,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
-from polyker.rewrite.core.terms import Places, Terms, places_of, remainder, terms_by, where, whole_groups
+from polyker.rewrite.core.terms import BlockedTerms, FactorPlaces, places_of, remainder, terms_by, where, whole_groups
 from polyker.rewrite.core.value_range import modulo
 from polyker.rewrite.materialise.pack_operand import box_of, image_of
 
@@ -52,10 +52,10 @@ class Groups:
 
 
 def joined(
-    program: TypedProgram, fresh: Fresh, terms: Terms, factor: Factor, places: Places, acc: DType
+    program: TypedProgram, fresh: Fresh, terms: BlockedTerms, factor: Factor, places: FactorPlaces, acc: DType
 ) -> tuple[list[TypedStatement], Expr]:
     """Return the statements that store a factor's elements, and the value of the one of an instance."""
-    group = Index(terms.element, i64)
+    group = IndexExpr(terms.element, i64)
     there = tuple(
         substitute(p, {terms.term: group if d == places.own else terms.at(group, 0)})
         for d, p in enumerate(places.places)
@@ -73,7 +73,7 @@ def joined(
         if inside.intersect_params(read_set(program.context)).is_empty():
             continue
         iterators = tuple(fresh.iterator() for _ in there)
-        values = tuple(Index(i, i64) for i in iterators)
+        values = tuple(IndexExpr(i, i64) for i in iterators)
         here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
         parts = [_part(terms, factor, places, values, p) if p < number else _zero(factor) for p in range(terms.count)]
         own = fresh.statement()
@@ -90,13 +90,13 @@ def _zero(factor: Factor) -> Expr:
     return modulo(Literal(factor.shift, i64), factor.part)
 
 
-def _part(terms: Terms, factor: Factor, places: Places, values: Sequence[Expr], part: int) -> Expr:
+def _part(terms: BlockedTerms, factor: Factor, places: FactorPlaces, values: Sequence[Expr], part: int) -> Expr:
     """Return one term of a factor's element."""
     read = places.read
     if read is None:
         at: dict[str, Expr] = {}
         for d, place in enumerate(places.places):
-            assert isinstance(place, Index)
+            assert isinstance(place, IndexExpr)
             at[place.name] = terms.at(values[d], part) if d == places.own else values[d]
         value = substitute(factor.expr, at)
     else:
@@ -111,7 +111,7 @@ def _part(terms: Terms, factor: Factor, places: Places, values: Sequence[Expr], 
     return modulo(value, factor.part)
 
 
-def _source(terms: Terms, places: Places, values: Sequence[Expr], part: int) -> list[Expr]:
+def _source(terms: BlockedTerms, places: FactorPlaces, values: Sequence[Expr], part: int) -> list[Expr]:
     """Return the subscripts of one term's element in the operand."""
     assert places.read is not None
     found = []
@@ -122,7 +122,7 @@ def _source(terms: Terms, places: Places, values: Sequence[Expr], part: int) -> 
         place = places.places[d]
         if d == places.own:
             found.append(substitute(s, {terms.term: terms.at(values[d], part)}))
-        elif isinstance(place, Index):
+        elif isinstance(place, IndexExpr):
             found.append(substitute(s, {place.name: values[d]}))
         else:
             step = (coefficients(s) or {}).get(terms.term, 0)
@@ -176,12 +176,12 @@ def _through(
     statement: TypedStatement,
     start: TypedStatement | None,
     operands: tuple[_Operand, _Operand],
-    left: Terms | None,
+    left: BlockedTerms | None,
 ) -> list[TypedStatement] | None:
     """Return the sums in i32, and the statement that adds them, corrected and converted, to the target. `left`: the terms that
     are added one by one."""
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    bare = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    bare = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
     if sorted(bare) != sorted(kept) or len(bare) != len(statement.subscripts):
         return None
     results = _summed(program, fresh, statement, changed, kept, changed.expr)
@@ -203,7 +203,7 @@ def _through(
         ones = Literal(sum(1 << 8 * factor.part.itemsize * n for n in range(4 // factor.part.itemsize)), i32)
         read = other.joined
         expr = Call(dot, (ones, read) if other is second else (read, ones), i32)
-        used = {e.name for e in walk(read) if isinstance(e, Index)}
+        used = {e.name for e in walk(read) if isinstance(e, IndexExpr)}
         own = tuple(i for i in kept if i in used)
         found = _summed(program, fresh, statement, changed, own, expr)
         if found is None or not _is_product(program, changed, kept, own):
@@ -212,10 +212,12 @@ def _through(
         value = Call("add", (value, Call("mul", (Literal(-factor.shift, i32), found[1]), i32)), i32)
     acc = statement.acc
     value = value if acc == i32 else Cast(acc, value, acc)
-    elements = image_of(program, statement, tuple(Index(i, i64) for i in kept))
+    elements = image_of(program, statement, tuple(IndexExpr(i, i64) for i in kept))
     begins = start is not None and starts_fresh(program, start, statement)
     if begins and start is not None:
-        order = {s.name: i for s, i in zip(statement.subscripts, start.iterators, strict=True) if isinstance(s, Index)}
+        order = {
+            s.name: i for s, i in zip(statement.subscripts, start.iterators, strict=True) if isinstance(s, IndexExpr)
+        }
         own_order = read_map(f"{parameters(program)}{{ [{', '.join(order)}] -> [{', '.join(kept)}] }}")
         begins = read_set(start.domain).reset_tuple_id().apply(own_order).is_subset(elements)
     if not begins:
@@ -225,7 +227,7 @@ def _through(
         value = Call("add", (before, value), acc)
     names = {i: fresh.iterator() for i in kept}
     name = fresh.statement()
-    at = {i: Index(n, i64) for i, n in names.items()}
+    at = {i: IndexExpr(n, i64) for i, n in names.items()}
     end = TypedStatement(
         name, tuple(names.values()), 0, domain_text(elements, name), statement.target,
         tuple(substitute(s, at) for s in statement.subscripts), "set", substitute(value, at), acc, (), statement.span,
@@ -243,7 +245,7 @@ def _summed(
 ) -> tuple[list[TypedStatement], Read] | None:
     """Return the statements that sum an expression for each value of some iterators, and what reads the sum; None where one is
     negative. A result of `statement` whose terms make no whole group in `changed` has a sum, too: 0."""
-    places = tuple(Index(i, i64) for i in kept)
+    places = tuple(IndexExpr(i, i64) for i in kept)
     elements = image_of(program, statement, places)
     if elements.is_empty() or any(
         not (low := elements.dim_min_val(d)).is_int() or low.get_num_si() < 0 for d in range(len(kept))
@@ -254,13 +256,13 @@ def _summed(
     begin, update = fresh.statement(), fresh.statement()
     zero_iterators = tuple(fresh.iterator() for _ in kept)
     zero = TypedStatement(
-        begin, zero_iterators, 0, domain_text(elements, begin), name, tuple(Index(i, i64) for i in zero_iterators), "set",
+        begin, zero_iterators, 0, domain_text(elements, begin), name, tuple(IndexExpr(i, i64) for i in zero_iterators), "set",
         Literal(0, i32), i32, (), changed.span,
     )  # fmt: skip
     iterators = tuple(i for i in changed.iterators if i in kept or i in changed.reduced)
     names = {i: fresh.iterator() for i in iterators}
-    at = {i: Index(n, i64) for i, n in names.items()}
-    points = image_of(program, changed, tuple(Index(i, i64) for i in iterators))
+    at = {i: IndexExpr(n, i64) for i, n in names.items()}
+    points = image_of(program, changed, tuple(IndexExpr(i, i64) for i in iterators))
     total = TypedStatement(
         update, tuple(names.values()), 0, domain_text(points, update), name, tuple(at[i] for i in kept), "add",
         substitute(expr, at), i32, tuple(names[i] for i in iterators if i in changed.reduced), changed.span,

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read
+from polyker.ir.expr import Call, Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import indices_of, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -30,7 +30,7 @@ from polyker.rewrite.core.fresh import Fresh, identity
 _TIMES = {"add": "mul", "any": "and", "all": "or", "max": "minimum", "min": "maximum"}
 
 # Which factors (by number) are multiplied before which: a step for each tuple.
-Tree: TypeAlias = "int | tuple[Tree, ...]"
+ContractionTree: TypeAlias = "int | tuple[ContractionTree, ...]"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Step:
+class ContractionStep:
     """The product of `operands` over the points of `kept` and `reduced`, summed over these.
 
     Operands are numbers: of factors, then of earlier steps. `kept`: in the order of the temporary's dimensions. The last step
@@ -100,19 +100,19 @@ def _parts(expr: Expr, times: str) -> tuple[Expr, ...]:
 
 def steps_of(
     product: Product,
-    tree: Tree,
+    tree: ContractionTree,
     order: Sequence[str],
     innermost: Callable[[int, tuple[int, ...], frozenset[str]], str | None],
-) -> list[Step]:
+) -> list[ContractionStep]:
     """Return the steps of a tree, each after those whose results it uses.
 
     A step sums over what nothing later depends on. `order`: of the temporaries' dimensions, but for the `innermost` one, which
     follows from a step's number, operands and dimensions.
     """
     live = dict(enumerate(product.indices))
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
 
-    def visit(node: Tree) -> int:
+    def visit(node: ContractionTree) -> int:
         if isinstance(node, int):
             return node
         operands = tuple(visit(n) for n in node)
@@ -123,19 +123,19 @@ def steps_of(
         kept = tuple(sorted(inside - reduced, key=lambda i: (i == inner, order.index(i))))
         number = len(product.factors) + len(steps)
         live[number] = frozenset(kept)
-        steps.append(Step(operands, kept, tuple(i for i in order if i in reduced)))
+        steps.append(ContractionStep(operands, kept, tuple(i for i in order if i in reduced)))
         return number
 
     visit(tree)
     summed = {i for s in steps[:-1] for i in s.reduced}
     statement = product.statement
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    steps[-1] = Step(steps[-1].operands, kept, tuple(i for i in statement.reduced if i not in summed))
+    steps[-1] = ContractionStep(steps[-1].operands, kept, tuple(i for i in statement.reduced if i not in summed))
     return steps
 
 
 def outline(
-    fresh: Fresh, product: Product, steps: Sequence[Step], places: Mapping[str, tuple[Expr, Expr]]
+    fresh: Fresh, product: Product, steps: Sequence[ContractionStep], places: Mapping[str, tuple[Expr, Expr]]
 ) -> list[TypedStatement]:
     """Return the steps as statements over iterators of the original, each with the original's whole domain.
 
@@ -154,7 +154,7 @@ def outline(
             iterators = tuple(i for i in statement.iterators if i in step.points)
             found.append(replace(statement, iterators=iterators, expr=value, reduced=step.reduced))
             break
-        element = tuple(subtract(Index(i, i64), places[i][0]) for i in step.kept)
+        element = tuple(subtract(IndexExpr(i, i64), places[i][0]) for i in step.kept)
         tensor = fresh.temporary("product", acc, tuple(places[i][1] for i in step.kept))
         values.append(Read(tensor, element, dtype=acc))
         op = statement.op if step.reduced else "set"
@@ -171,7 +171,7 @@ def factored(
     program: TypedProgram,
     fresh: Fresh,
     product: Product,
-    steps: Sequence[Step],
+    steps: Sequence[ContractionStep],
     places: Mapping[str, tuple[Expr, Expr]],
 ) -> list[TypedStatement] | None:
     """Return the statements of the steps, with the starts of their sums; None where the domain does not allow a step."""
@@ -205,7 +205,9 @@ def factored(
     return found
 
 
-def _domains(program: TypedProgram, statement: TypedStatement, steps: Sequence[Step]) -> list[isl.Set] | None:
+def _domains(
+    program: TypedProgram, statement: TypedStatement, steps: Sequence[ContractionStep]
+) -> list[isl.Set] | None:
     """Return the points of each step; None where those of one depend on iterators that it does not have.
 
     A step over the points p of its own, of which it sums over r, leaves the points q without r: the points before have to be all
@@ -245,7 +247,7 @@ def _domains(program: TypedProgram, statement: TypedStatement, steps: Sequence[S
 
 def renamed(statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
     """Return a statement with iterators of other names."""
-    values = {old: Index(new, i64) for old, new in names.items()}
+    values = {old: IndexExpr(new, i64) for old, new in names.items()}
     return replace(
         statement,
         iterators=tuple(names[i] for i in statement.iterators),

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, substitute, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import ends, is_free
@@ -93,14 +93,14 @@ def _count(program: TypedProgram, domain: Set, dimension: int) -> int | None:
 def _gathered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, window: _Window) -> TypedStatement:
     h, r, stride, (way, tap) = window.h, window.r, window.stride, window.ways
     q, s, t = fresh.iterator(), fresh.iterator(), fresh.iterator()
-    phase: Expr = Index(s, i64) if stride > 1 else lit(0)
-    before = subtract(Index(q, i64), scale(tap, Index(t, i64)))
-    values = {h: scale(way, before), r: add(scale(stride, Index(t, i64)), phase)}
+    phase: Expr = IndexExpr(s, i64) if stride > 1 else lit(0)
+    before = subtract(IndexExpr(q, i64), scale(tap, IndexExpr(t, i64)))
+    values = {h: scale(way, before), r: add(scale(stride, IndexExpr(t, i64)), phase)}
     subscripts = []
     for e in statement.subscripts:
         if h in indices_of(e):
             constant = (coefficients(e) or {}).get("", 0)
-            e = add(scale(stride, Index(q, i64)), phase, lit(constant))
+            e = add(scale(stride, IndexExpr(q, i64)), phase, lit(constant))
         subscripts.append(e)
     kept = [i for i in statement.iterators if i not in statement.reduced and (i != r or stride > 1)]
     renamed = {h: q, r: s}

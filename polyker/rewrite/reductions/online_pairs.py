@@ -21,7 +21,7 @@ from polyker.cost.plan import is_costly, values
 from polyker.cost.temporaries import insisted
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Literal, Read, reads_in
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, reads_in
 from polyker.ir.quasi_affine import add, indices_of, lit, scale, substitute, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.machine.model import Target
@@ -29,12 +29,12 @@ from polyker.poly.boxes import corners
 from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.accumulate import starts_fresh
-from polyker.rewrite.core.alike import Names, points_as
+from polyker.rewrite.core.alike import TensorNames, points_as
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.match import match
 
 # Elements of a block where the caller (a test) forces blocks.
-FEW = 4
+FORCED_BLOCK_ELEMENTS = 4
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _pair(program: TypedProgram, place: int, target: Target) -> tuple[TypedProgr
         first = _started(program, earlier) if names is not None and len(names) == len(one.iterators) else None
         if first is None or names is None or not _may_share(program, first, second, terms, names, earlier, place):
             continue
-        blocks = _Blocks.of(second, target)
+        blocks = _RowBlocks.of(second, target)
         if blocks is not None:
             return _blocked(program, earlier, place, terms, names, blocks)
     return None
@@ -208,7 +208,7 @@ def _may_share(
     first: TypedStatement,
     second: TypedStatement,
     terms: Shifted,
-    names: Names,
+    names: TensorNames,
     here: int,
     there: int,
 ) -> bool:
@@ -217,7 +217,7 @@ def _may_share(
     if not same or not points_as(program, first, second, names).is_equal(read_set(second.domain)):
         return False
     if terms.exact:
-        own = tuple(substitute(s, {a: Index(b, i64) for a, b in names.items()}) for s in first.subscripts)
+        own = tuple(substitute(s, {a: IndexExpr(b, i64) for a, b in names.items()}) for s in first.subscripts)
         if not isinstance(terms.shift, Read) or (terms.shift.tensor, terms.shift.subscripts) != (first.target, own):
             return False
     written = {s.target for s in statements_of(program.body[here - 1 : there])}
@@ -233,7 +233,7 @@ def _may_share(
 
 
 @dataclass(frozen=True)
-class _Blocks:
+class _RowBlocks:
     """The elements of a row from `low` to `high`, by blocks of `size`."""
 
     low: int
@@ -241,7 +241,7 @@ class _Blocks:
     size: int
 
     @classmethod
-    def of(cls, statement: TypedStatement, target: Target) -> _Blocks | None:
+    def of(cls, statement: TypedStatement, target: Target) -> _RowBlocks | None:
         """Return blocks that half of the first cache holds, of one size if that can be; None where the caches hold the row."""
         box = corners(read_set(statement.domain))
         if box is None:
@@ -249,7 +249,7 @@ class _Blocks:
         low, high = box[statement.iterators.index(statement.reduced[0])]
         extent, itemsize = high - low + 1, statement.acc.itemsize
         if insisted() is not None:
-            return cls(low, high, FEW) if extent > FEW else None
+            return cls(low, high, FORCED_BLOCK_ELEMENTS) if extent > FORCED_BLOCK_ELEMENTS else None
         if not target.from_memory(extent * itemsize):
             return None
         most = target.caches[0].size // 2 // itemsize
@@ -276,15 +276,15 @@ class _Blocks:
 
 
 def _blocked(
-    program: TypedProgram, here: int, there: int, terms: Shifted, names: Names, blocks: _Blocks
+    program: TypedProgram, here: int, there: int, terms: Shifted, names: TensorNames, blocks: _RowBlocks
 ) -> tuple[TypedProgram, Decision, int]:
     """Return the program with two reductions by blocks, that in words, and how many statements more it has."""
     first, second = program.body[here], program.body[there]
     assert isinstance(first, TypedStatement)
     assert isinstance(second, TypedStatement)
     fresh = Fresh(program)
-    block = Index(fresh.iterator(), i64)
-    own = tuple(substitute(s, {a: Index(b, i64) for a, b in names.items()}) for s in first.subscripts)
+    block = IndexExpr(fresh.iterator(), i64)
+    own = tuple(substitute(s, {a: IndexExpr(b, i64) for a, b in names.items()}) for s in first.subscripts)
     shape = (*program.tensor(first.target).shape, lit(blocks.count))
     one, ones = _inside(fresh, first, first.subscripts, first.expr, blocks, shape, block)
     start = Read(one, (*own, block), dtype=first.acc)
@@ -296,7 +296,7 @@ def _blocked(
     body = list(program.body)
     body[there] = _outside(second, combined, blocks, block.name)
     last = fresh.iterator()
-    body[here] = _outside(first, Read(one, (*first.subscripts, Index(last, i64)), dtype=first.acc), blocks, last)
+    body[here] = _outside(first, Read(one, (*first.subscripts, IndexExpr(last, i64)), dtype=first.acc), blocks, last)
     made = [*counts, *ones, *others]
     body[here - 1 : here - 1] = made
     note = Decision(f"{first.name} and {second.name}", f"read each row once, by blocks of {blocks.size} elements")
@@ -304,15 +304,15 @@ def _blocked(
 
 
 def _counted(
-    fresh: Fresh, statement: TypedStatement, terms: Shifted, blocks: _Blocks, block: Index
+    fresh: Fresh, statement: TypedStatement, terms: Shifted, blocks: _RowBlocks, block: IndexExpr
 ) -> tuple[Expr, list[TypedNode]]:
     """Return the number of a block's elements, and what stores it where blocks differ: an integer would narrow the vectors."""
     acc = statement.acc
     if blocks.alike or not terms.counts:
         return Literal(float(blocks.size) if acc.kind == "f" else blocks.size, acc), []
     tensor, name, own = fresh.temporary("count", acc, (lit(blocks.count),)), fresh.statement(), fresh.iterator()
-    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.elements(Index(own, i64))
-    element = (Index(own, i64),)
+    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.elements(IndexExpr(own, i64))
+    element = (IndexExpr(own, i64),)
     made = TypedStatement(
         name, (own,), 0, domain, tensor, element, "set", Cast(acc, value, acc), acc, (), statement.span
     )
@@ -324,9 +324,9 @@ def _inside(
     statement: TypedStatement,
     element: tuple[Expr, ...],
     expr: Expr,
-    blocks: _Blocks,
+    blocks: _RowBlocks,
     shape: tuple[Expr, ...],
-    block: Index,
+    block: IndexExpr,
 ) -> tuple[str, list[TypedNode]]:
     """Return the tensor of a reduction's results for each block, and the statements that compute it.
 
@@ -335,9 +335,9 @@ def _inside(
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     own = {i: fresh.iterator() for i in kept}
     number, inner = fresh.iterator(), fresh.iterator()
-    row = blocks.place(Index(number, i64), Index(inner, i64))
-    values: dict[str, Expr] = {block.name: Index(number, i64), statement.reduced[0]: row}
-    values.update({i: Index(n, i64) for i, n in own.items()})
+    row = blocks.place(IndexExpr(number, i64), IndexExpr(inner, i64))
+    values: dict[str, Expr] = {block.name: IndexExpr(number, i64), statement.reduced[0]: row}
+    values.update({i: IndexExpr(n, i64) for i, n in own.items()})
     iterators = (*own.values(), number)
     update, start = fresh.statement(), fresh.statement()
     place = f"({statement.reduced[0]} - {blocks.low})"
@@ -358,7 +358,7 @@ def _inside(
     return name, [begin, terms]
 
 
-def _outside(statement: TypedStatement, expr: Expr, blocks: _Blocks, number: str) -> TypedStatement:
+def _outside(statement: TypedStatement, expr: Expr, blocks: _RowBlocks, number: str) -> TypedStatement:
     """Return a reduction of the blocks' results in place of that of a row's elements."""
     row = statement.reduced[0]
     iterators = tuple(number if i == row else i for i in statement.iterators)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from polyker.cost.choose import choose
-from polyker.cost.measure import Measured, MemoryAccess
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.memory import beyond
-from polyker.cost.plan import Plan, vector_lanes
+from polyker.cost.plan import TilePlan, vector_lanes
 from polyker.cost.table import GAIN_OF_KIND
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -24,18 +24,18 @@ from polyker.rewrite.core.accumulate import started_apart
 from polyker.rewrite.core.fresh import Fresh
 
 # The part of a vector that the last results may fill.
-LANES = 1 / 2
+MAX_FILLED_LANES_SHARE = 1 / 2
 
 # A reduction, the start of its elements, and its tile.
-Part = tuple[TypedStatement, TypedStatement | None, Plan]
+PlannedPart = tuple[TypedStatement, TypedStatement | None, TilePlan]
 
 
 @dataclass(frozen=True, slots=True)
 class Peeled:
     """The reduction of the whole vectors and that of the rest, of `count` values of the vector's `iterator`."""
 
-    whole: Part
-    rest: Part
+    whole: PlannedPart
+    rest: PlannedPart
     iterator: str
     count: int
 
@@ -46,14 +46,14 @@ class TileSearch:
 
     free: tuple[str, ...]
     target: Target
-    measure: Callable[[TypedStatement], Measured]
+    measure: Callable[[TypedStatement], MeasuredStatement]
 
 
 def peeled(
     program: TypedProgram,
     fresh: Fresh,
-    measured: Measured,
-    plan: Plan,
+    measured: MeasuredStatement,
+    plan: TilePlan,
     start: TypedStatement | None,
     tiles: TileSearch,
 ) -> Peeled | None:
@@ -66,7 +66,7 @@ def peeled(
     lanes = vector_lanes(measured, target, vector)
     least, extent = measured.bounds[vector]
     count = (extent or 0) % lanes
-    if least is None or extent is None or extent < lanes or not 0 < count <= LANES * lanes:
+    if least is None or extent is None or extent < lanes or not 0 < count <= MAX_FILLED_LANES_SHARE * lanes:
         return None
     domain = read_set(statement.domain)
     if corners(domain) is None:
@@ -84,7 +84,7 @@ def peeled(
     once = plan.vector == vector and plan.chunks * plan.lanes >= extent
     reads = (a for a in measured.accesses if a.read is not None)
     left -= sum(_fetched_again(a, vector, once, measured, target) for a in reads)
-    plans: list[Plan] = []
+    plans: list[TilePlan] = []
     for m in measures:
         if left >= 0:
             plans.append(choose(m, tiles.free, statement.reduced, target, limit=left / max(1, m.points)))
@@ -101,7 +101,7 @@ def peeled(
     return Peeled((whole, first, plans[0]), (rest, second, plans[1]), vector, count)
 
 
-def _fetched_again(access: MemoryAccess, vector: str, once: bool, measured: Measured, target: Target) -> float:
+def _fetched_again(access: MemoryAccess, vector: str, once: bool, measured: MeasuredStatement, target: Target) -> float:
     """Return the cycles to fetch the lines of an operand that both the whole vectors and the rest have a part of.
 
     `once`: a tile has all of its vectors, and passes what does not move with them but once. Of that the tiles' costs count the

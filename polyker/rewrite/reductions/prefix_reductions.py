@@ -10,7 +10,7 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes
 
 # Least terms for a scan: of fewer, separate reductions are faster, which are vectorised over the elements (experience value).
-FEW = 32
+MIN_PREFIX_TERMS = 32
 
 
 def running_reductions(program: TypedProgram) -> TypedProgram:
@@ -30,4 +30,4 @@ def running_reductions(program: TypedProgram) -> TypedProgram:
 
 def _is_long(scan: Scan) -> bool:
     most = read_set(scan.statement.domain).dim_max_val(scan.statement.iterators.index(scan.along))
-    return not most.is_int() or most.get_num_si() - scan.lo >= FEW
+    return not most.is_int() or most.get_num_si() - scan.lo >= MIN_PREFIX_TERMS

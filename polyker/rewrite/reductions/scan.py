@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Call, Expr, Index, Read, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Read, walk
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -106,7 +106,7 @@ def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str)
         _, last = bounds_of(domain, statement.iterators.index(iterator), program)
         if not is_quasi_affine(last) or any(isinstance(e, Call) and e.op in ("minimum", "maximum") for e in walk(last)):
             return None
-        turned[iterator] = subtract(last, Index(iterator, i64))
+        turned[iterator] = subtract(last, IndexExpr(iterator, i64))
     values = ", ".join(print_affine(turned[i]) if i in turned else i for i in statement.iterators)
     name = statement.name
     onto = read_map(f"{parameters(program)}{{ {name}[{names}] -> {name}[{values}] }}")
@@ -131,7 +131,7 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, element: str, t
     ends = domain.intersect(read_set(f"{head}{{ [{names}] : {term} = {element} + {last} }}"))
     others = tuple(i for i in statement.iterators if i != element)
     onto = read_map(f"{head}{{ [{names}] -> {statement.name}[{', '.join(others)}] }}")
-    place = add(Index(term, i64), lit(-last))
+    place = add(IndexExpr(term, i64), lit(-last))
     ended = replace(
         statement,
         iterators=others,
@@ -171,7 +171,7 @@ def as_steps(program: TypedProgram, fresh: Fresh, scan: Scan) -> list[TypedState
 
     for part, before in scan.before:
         put("=", part, before)
-    earlier = {scan.along: add(Index(scan.along, i64), lit(-1))}
+    earlier = {scan.along: add(IndexExpr(scan.along, i64), lit(-1))}
     put(">", None, Read(statement.target, tuple(substitute(s, earlier) for s in statement.subscripts), dtype=acc))
     return found
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from polyker.ir.dtypes import DType
-from polyker.ir.expr import Call, Expr, Index, Literal
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.boxes import free_range
@@ -23,12 +23,12 @@ from polyker.rewrite.core.fresh import identity
 
 # Most terms of a sum that is unrolled, and of a padded sum in a time loop, which has no other way (experience values; bound the
 # code).
-MOST_TERMS, MOST_PADDED = 16, 32
+MAX_UNROLLED_TERMS, MAX_UNROLLED_PADDED_TERMS = 16, 32
 
 
 def unfold_sums(program: TypedProgram, only: frozenset[str]) -> TypedProgram:
     """Return the program in which the short reductions into the temporaries `only` are values."""
-    return replace(program, body=_unfolded(program, program.body, only, MOST_TERMS))
+    return replace(program, body=_unfolded(program, program.body, only, MAX_UNROLLED_TERMS))
 
 
 def unfold_padded(program: TypedProgram) -> TypedProgram:
@@ -43,7 +43,7 @@ def unfold_padded(program: TypedProgram) -> TypedProgram:
         for s in inside:
             if s.op != "set" and any(r.pad is not None and r.tensor in written for r in s.reads()):
                 found.add(s.target)
-    body = _unfolded(program, program.body, frozenset(found), MOST_PADDED) if found else program.body
+    body = _unfolded(program, program.body, frozenset(found), MAX_UNROLLED_PADDED_TERMS) if found else program.body
     return replace(program, body=body) if body != program.body else program
 
 
@@ -86,7 +86,7 @@ def _is_apart(statement: TypedStatement) -> bool:
 
 
 def _value(
-    program: TypedProgram, start: TypedStatement, statement: TypedStatement, most: int = MOST_TERMS
+    program: TypedProgram, start: TypedStatement, statement: TypedStatement, most: int = MAX_UNROLLED_TERMS
 ) -> TypedStatement | None:
     """Return the statement that computes all terms of a reduction at once, None where they are many or not a box."""
     reduced = statement.reduced
@@ -135,8 +135,8 @@ def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedS
         return False
     if start.expr != identity(statement.op, program.tensor(statement.target).dtype):
         return False
-    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
-    set_ = [s.name for s in start.subscripts if isinstance(s, Index)]
+    own = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
+    set_ = [s.name for s in start.subscripts if isinstance(s, IndexExpr)]
     # A temporary of an inline reduction has a dimension for each loop around.
     if own not in (kept, kept[outer:]) or set_ != list(start.iterators)[len(kept) - len(own) :]:
         return False

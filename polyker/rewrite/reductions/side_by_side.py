@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.cost.memory import rows_at_once
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import PAGE, Target
@@ -22,14 +22,19 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.split_sum import SumCut, split_sum
 
 # A result's place from which on it is too far from the first one: partial results have places of their own from there on.
-FAR = 64
+MAX_ADJACENT_PLACE = 64
 # A statement and the start of its elements.
-Part = tuple[TypedStatement, TypedStatement | None]
+StartedPart = tuple[TypedStatement, TypedStatement | None]
 
 
 def by_pieces(
-    program: TypedProgram, fresh: Fresh, measured: Measured, plan: Plan, start: TypedStatement | None, target: Target
-) -> list[Part]:
+    program: TypedProgram,
+    fresh: Fresh,
+    measured: MeasuredStatement,
+    plan: TilePlan,
+    start: TypedStatement | None,
+    target: Target,
+) -> list[StartedPart]:
     """Return what stands for a sum of all elements of operands from memory, in order; nothing where it had better be taken
     whole."""
     statement, along = measured.statement, plan.vector
@@ -39,7 +44,11 @@ def by_pieces(
         return []
     least, extent = measured.bounds[along]
     others = [i for i in statement.iterators if i != along]
-    if least != 0 or extent is None or any(measured.extent(i) > 1 or not 0 <= measured.lo(i) < FAR for i in others):
+    if (
+        least != 0
+        or extent is None
+        or any(measured.extent(i) > 1 or not 0 <= measured.lo(i) < MAX_ADJACENT_PLACE for i in others)
+    ):
         return []
     reads = [a for a in measured.accesses if not a.is_write and a.stride(along)]
     if not reads or any(a.stride(along) != 1 for a in reads):
@@ -55,7 +64,7 @@ def by_pieces(
     whole = replace(statement, domain=domain_text(domain.upper_bound_val(dim.set, place, end - 1), statement.name))
     shape = tuple(lit(measured.lo(i) + 1) for i in others if i not in statement.reduced)
     split = split_sum(program, fresh, whole, SumCut(along, count, run), shape)
-    found: list[Part] = [(split.partial, split.start), (split.fold, start)]
+    found: list[StartedPart] = [(split.partial, split.start), (split.fold, start)]
     if end < extent:
         name = fresh.statement()
         behind = domain_text(domain.lower_bound_val(dim.set, place, end), name)

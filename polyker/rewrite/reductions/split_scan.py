@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Read
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, floordiv, lit, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -36,7 +36,7 @@ _MANY = 1 << 20
 
 
 def _index(name: str) -> Expr:
-    return Index(name, i64)
+    return IndexExpr(name, i64)
 
 
 @dataclass(frozen=True)

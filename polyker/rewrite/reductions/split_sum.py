@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import Set, read_map, read_set
@@ -58,7 +58,7 @@ def split_sum(
     head = parameters(program)
     acc = statement.acc
     partial = fresh.temporary("partial", acc, (lit(count), *shape) if apart else (*shape, lit(count)))
-    element: tuple[Expr, ...] = tuple(Index(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
+    element: tuple[Expr, ...] = tuple(IndexExpr(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
     within = (fresh.iterator(),) if run > 1 else ()
@@ -70,9 +70,9 @@ def split_sum(
         f"{head}{{ {statement.name}[{source}] -> [{', '.join(iterators)}] : "
         f"0 <= {q} < {count} and {along} = {count * run} {k} + {run} {q}{more} }}"
     )
-    place = add(scale(count * run, Index(k, i64)), scale(run, Index(q, i64)))
+    place = add(scale(count * run, IndexExpr(k, i64)), scale(run, IndexExpr(q, i64)))
     for n in within:
-        place = add(place, Index(n, i64))
+        place = add(place, IndexExpr(n, i64))
     terms = replace(
         statement,
         iterators=iterators,
@@ -106,7 +106,7 @@ def start_and_fold(
     `element`: where a partial result lies, in the order of the iterators if not given.
     """
     begin, fold = fresh.statement(), fresh.statement()
-    acc, element = statement.acc, element or tuple(Index(i, i64) for i in iterators)
+    acc, element = statement.acc, element or tuple(IndexExpr(i, i64) for i in iterators)
     least = identity(statement.op, acc)
     start = TypedStatement(begin, iterators, 0, domain_text(elements, begin), partial, element, "set", least, acc)
     folded = replace(

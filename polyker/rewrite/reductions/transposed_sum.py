@@ -13,7 +13,7 @@ from math import prod
 
 from polyker.cost.measure import Layouts, accesses
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -23,7 +23,7 @@ from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
 
 # Least extent of either index (experience value); most bytes of the rows' sums: three quarters of a second cache of 1 MiB.
-LONG, MOST = 32, 3 << 18
+MIN_SUM_EXTENT, MAX_ROW_SUM_BYTES = 32, 3 << 18
 
 
 def sum_crossing(program: TypedProgram, layout: Layouts) -> TypedProgram:
@@ -50,17 +50,17 @@ def _by_rows(
     if box is None:
         return None
     ends = dict(zip(statement.iterators, box, strict=True))
-    long = {i for i, (low, high) in ends.items() if high - low + 1 >= LONG}
+    long = {i for i, (low, high) in ends.items() if high - low + 1 >= MIN_SUM_EXTENT}
     along = next((i for i, j in crossed if i in long and j in long), None)
     if along is None or long - set(statement.reduced):
         return None  # vectors may run along the results
     names = tuple(i for i in statement.iterators if i not in statement.reduced or i == along)
     counts = [ends[i][1] - ends[i][0] + 1 for i in names]
-    if prod(counts) * statement.acc.itemsize > MOST:
+    if prod(counts) * statement.acc.itemsize > MAX_ROW_SUM_BYTES:
         return None
     extents = tuple(map(lit, counts))
     rows = fresh.temporary("rows", statement.acc, extents)
-    places: tuple[Expr, ...] = tuple(add(Index(i, i64), lit(-ends[i][0])) for i in names)
+    places: tuple[Expr, ...] = tuple(add(IndexExpr(i, i64), lit(-ends[i][0])) for i in names)
     onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(names)}] }}")
     elements, first, last = read_set(statement.domain).apply(onto), fresh.statement(), fresh.statement()
     zero = identity(statement.op, statement.acc)

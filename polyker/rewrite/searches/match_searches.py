@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, Index, Read
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.fresh import identity
@@ -50,9 +50,9 @@ def _search(place: TypedStatement, statements: list[TypedStatement]) -> Search |
     if place.op not in ("max", "min"):
         return None
     match place.expr:
-        case Call(op="where", args=(hit, Cast(arg=Index(name=k)), none)) if none == identity(place.op, place.acc):
+        case Call(op="where", args=(hit, Cast(arg=IndexExpr(name=k)), none)) if none == identity(place.op, place.acc):
             pass
-        case Call(op="where", args=(hit, Index(name=k), none)) if none == identity(place.op, place.acc):
+        case Call(op="where", args=(hit, IndexExpr(name=k), none)) if none == identity(place.op, place.acc):
             pass
         case _:
             return None
@@ -89,5 +89,5 @@ def _search(place: TypedStatement, statements: list[TypedStatement]) -> Search |
 def _is_plain(statement: TypedStatement, elements: int) -> bool:
     """Whether a reduction is over its last iterator, into the elements that the others name."""
     unusual = statement.outer or statement.in_order or statement.reads_own or statement.defines
-    at = tuple(Index(i, i64) for i in statement.iterators[:elements])
+    at = tuple(IndexExpr(i, i64) for i in statement.iterators[:elements])
     return not unusual and statement.subscripts == at and statement.reduced == statement.iterators[elements:] != ()

@@ -17,7 +17,7 @@ from polyker.cost.measure import Layouts, measure
 from polyker.cost.table import GAIN, folded
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import bool_, i64
-from polyker.ir.expr import Call, Cast, Index, Read, transform, walk
+from polyker.ir.expr import Call, Cast, IndexExpr, Read, transform, walk
 from polyker.ir.promotion import integer_range
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
@@ -30,32 +30,32 @@ from polyker.rewrite.reductions.split_sum import start_and_fold
 from polyker.rewrite.searches.match_searches import Search
 
 # Least vectors of a block, and least blocks of a row (experience values).
-LEAST, BLOCKS = 8, 3
+MIN_BLOCK_VECTORS, MIN_ROW_BLOCKS = 8, 3
 # How often a block's lanes are folded, and more of them beside; cycles to look for a place in a vector of terms, beyond what
 # their extremum takes.
 FOLDS, OTHERS, SEARCH = 3, 6, 4
 
 
 def search_blocks(
-    program: TypedProgram, searches: Iterable[Search], target: Target, layout: Layouts, most: int | None = None
+    program: TypedProgram, searches: Iterable[Search], target: Target, layout: Layouts, budget: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with long ones of its searches in blocks, and what was done in words; the same one where there is none.
 
-    `most`: bytes that the blocks' extrema may take, if there is a limit.
+    `budget`: bytes that the blocks' extrema may take, if there is a limit.
     """
-    found = _Blocks(program, target, layout, most)
+    found = _SearchBlocks(program, target, layout, budget)
     body = found.body(searches)
     return (found.fresh.finish(body), tuple(found.notes)) if found.notes else (program, ())
 
 
 @dataclass
-class _Blocks:
+class _SearchBlocks:
     """Makes other statements of those of searches."""
 
     program: TypedProgram
     target: Target
     layout: Layouts
-    most: int | None
+    budget: int | None
     notes: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class _Blocks:
         if not moving or any(abs(a.stride(terms)) != 1 for a in moving):
             return None
         lanes = self.target.lanes(search.extremum.acc.real.itemsize)
-        step = max(1, round(LEAST * lanes))
+        step = max(1, round(MIN_BLOCK_VECTORS * lanes))
         # Cycles for a vector of terms that are searched: places are as many vectors as they have more bytes.
         searched = SEARCH * max(1, search.place.acc.itemsize // search.extremum.acc.itemsize)
         fold = FOLDS * folded(lanes)
@@ -97,9 +97,9 @@ class _Blocks:
             return (count // length + OTHERS) * fold + terms / lanes * searched
 
         rows = measured.footprint(measured.write) * search.extremum.acc.itemsize
-        room = inf if self.most is None else self.most
+        room = inf if self.budget is None else self.budget
         lengths = range(step, round(2 * ideal) + step, step)
-        fit = [n for n in lengths if BLOCKS * n <= count and count // n * rows <= room]
+        fit = [n for n in lengths if MIN_ROW_BLOCKS * n <= count and count // n * rows <= room]
         best = min(fit, key=cost, default=None)
         return best if best is not None and cost(best) < (1 - GAIN) * count / lanes * searched else None
 
@@ -112,7 +112,7 @@ class _Blocks:
         part = self.fresh.temporary("part", extremum.acc, shape)
         b, inner = self.fresh.iterator(), self.fresh.iterator()
         kept = extremum.iterators[:elements]
-        element = tuple(Index(i, i64) for i in (*kept, b))
+        element = tuple(IndexExpr(i, i64) for i in (*kept, b))
         partial = replace(
             self.cut(extremum, (b, inner), length, blocks), target=part, subscripts=element, reduced=(inner,)
         )
@@ -120,11 +120,11 @@ class _Blocks:
         begin, whole = start_and_fold(self.fresh, extremum, part, (*kept, b), over)
         found = self.fresh.temporary("block", place.acc, self.program.tensor(best.tensor).shape)
         points = over.project_out(dim.set, elements, 1)
-        none, number = identity(place.op, place.acc), Cast(place.acc, Index(b, i64), place.acc)
+        none, number = identity(place.op, place.acc), Cast(place.acc, IndexExpr(b, i64), place.acc)
         unset, look = self.fresh.statement(), self.fresh.statement()
         acc = extremum.acc
         block = Read(part, element, dtype=acc)
-        names = {old: Index(new, i64) for old, new in zip(place.iterators, kept, strict=False)}
+        names = {old: IndexExpr(new, i64) for old, new in zip(place.iterators, kept, strict=False)}
         term = substitute(search.term, names)
         has = transform(substitute(search.hit, names), lambda e: block if e == term else e)
         nowhere = TypedStatement(
@@ -162,7 +162,7 @@ class _Blocks:
             name=name,
             iterators=(*kept, b, inner),
             domain=domain_text(read_set(statement.domain).apply(cut), name),
-            expr=substitute(statement.expr, {k: add(scale(length, Index(b, i64)), Index(inner, i64))}),
+            expr=substitute(statement.expr, {k: add(scale(length, IndexExpr(b, i64)), IndexExpr(inner, i64))}),
             reduced=(b, inner),
         )
 

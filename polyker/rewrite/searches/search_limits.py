@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyker.ir.dtypes import bool_, i64
-from polyker.ir.expr import Call, Index, Read
+from polyker.ir.expr import Call, IndexExpr, Read
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import dim, read_set
 from polyker.poly.scop import domain_text
@@ -64,7 +64,7 @@ class _Limits:
         name, elements = self.fresh.statement(), extremum.iterators[: len(search.best.subscripts)]
         limit = self.fresh.temporary("limit", acc, self.original.tensor(search.best.tensor).shape)
         points = read_set(extremum.domain).reset_tuple_id().project_out(dim.set, len(elements), 1)
-        element = tuple(Index(i, i64) for i in elements)
+        element = tuple(IndexExpr(i, i64) for i in elements)
         beside = "below" if extremum.op == "max" else "above"
         value = Call(beside, (Read(search.best.tensor, element, dtype=acc),), acc)
         sets = TypedStatement(name, elements, 0, domain_text(points, name), limit, element, "set", value, acc)

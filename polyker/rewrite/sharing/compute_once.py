@@ -12,13 +12,13 @@ from functools import cached_property
 from math import prod
 
 from polyker.cost.choose import choose
-from polyker.cost.measure import Layouts, Measured, accesses, measure
-from polyker.cost.plan import HEAVY, Plan, values
+from polyker.cost.measure import Layouts, MeasuredStatement, accesses, measure
+from polyker.cost.plan import HEAVY, TilePlan, values
 from polyker.cost.table import GAIN, NEST
 from polyker.cost.temporaries import LEAST, insisted, places, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read, children, reads_in, replace_parts
+from polyker.ir.expr import Call, Expr, IndexExpr, Read, children, reads_in, replace_parts
 from polyker.ir.quasi_affine import indices_of, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.machine.model import Target
@@ -27,24 +27,24 @@ from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.factor import renamed
 
-# Least instances that share a value; least operations of a value without functions; most values of one statement that are tried
+# Least instances that share a value; least operations of a value without functions; budget values of one statement that are tried
 # (experience values).
-NEEDED, MANY, TRIED = 2, 4, 3
+MIN_SHARING_INSTANCES, MIN_SHARED_OPERATIONS, MAX_TRIED_VALUES = 2, 4, 3
 
 
 def compute_once(
-    program: TypedProgram, target: Target, layout: Layouts, *, most: int | None = None
+    program: TypedProgram, target: Target, layout: Layouts, *, budget: int | None = None
 ) -> tuple[TypedProgram, tuple[Decision, ...]]:
     """Return the program with such values in temporaries where the model finds it cheaper, and what was done in words.
 
-    `most`: bytes that temporaries may take, if there is a limit.
+    `budget`: bytes that temporaries may take, if there is a limit.
     """
     fresh = Fresh(program)
     notes: list[Decision] = []
 
     def change(statement: TypedStatement) -> list[TypedStatement]:
-        parts = _parts(statement, 1 if insisted() is not None else MANY)
-        pays = _Statement(program, statement, target, layout, most).pays(parts) if parts else []
+        parts = _parts(statement, 1 if insisted() is not None else MIN_SHARED_OPERATIONS)
+        pays = _Statement(program, statement, target, layout, budget).pays(parts) if parts else []
         if not pays:
             return [statement]
         made = _stored(fresh, statement, pays, places(program, measure(program, statement, layout)))
@@ -69,7 +69,7 @@ def _parts(statement: TypedStatement, least: int) -> list[Expr]:
         used = indices_of(e)
         if isinstance(e, Call) and e.op != "neg" and used < set(statement.iterators):
             if used and not any(r.tensor == statement.target for r in reads_in(e)):
-                found[e] = sum(MANY if x.op in HEAVY else 1 for x in values(e) if isinstance(x, Call))
+                found[e] = sum(MIN_SHARED_OPERATIONS if x.op in HEAVY else 1 for x in values(e) if isinstance(x, Call))
             return
         for child in children(e):
             visit(child)
@@ -87,21 +87,21 @@ class _Statement:
     statement: TypedStatement
     target: Target
     layout: Layouts
-    most: int | None
+    budget: int | None
 
     def pays(self, parts: list[Expr]) -> list[Expr]:
         """Return the parts that had better be computed once."""
         if insisted() is not None:
-            return [p for p in parts if self.fits(p)][:TRIED]
+            return [p for p in parts if self.fits(p)][:MAX_TRIED_VALUES]
         total = self.size(frozenset(self.statement.iterators))
-        parts = [p for p in parts if NEEDED * self.size(indices_of(p)) <= total and self.fits(p)]
+        parts = [p for p in parts if MIN_SHARING_INSTANCES * self.size(indices_of(p)) <= total and self.fits(p)]
         if not parts or total < LEAST:
             return []
         plan = self.plan(self.program, self.statement)
         innermost = frozenset(self.statement.reduced or (plan.vector or self.statement.iterators[-1],))
         where = places(self.program, self.measured)
         best, chosen = (1 - GAIN) * total * plan.cost, list[Expr]()
-        for part in [p for p in parts if indices_of(p) & innermost][:TRIED]:
+        for part in [p for p in parts if indices_of(p) & innermost][:MAX_TRIED_VALUES]:
             trial = Fresh(self.program)
             made = _stored(trial, self.statement, [*chosen, part], where)
             program = trial.finish(self.program.body)
@@ -112,7 +112,7 @@ class _Statement:
         return chosen
 
     @cached_property
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredStatement:
         """The statement as it stands."""
         return measure(self.program, self.statement, self.layout)
 
@@ -129,13 +129,13 @@ class _Statement:
         """Whether a temporary is not too large; of symbolic sizes, whether it is no larger than one that the part reads."""
         if self.program.sizes:
             return any(indices_of(part) <= indices_of(r) for r in reads_in(part))
-        return self.bytes(part) <= room(self.measured, self.target, self.most)
+        return self.bytes(part) <= room(self.measured, self.target, self.budget)
 
-    def plan(self, program: TypedProgram, statement: TypedStatement) -> Plan:
+    def plan(self, program: TypedProgram, statement: TypedStatement) -> TilePlan:
         """Return the tile of the statement, or of one made of it."""
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
-        measured = Measured(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
+        measured = MeasuredStatement(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
         return choose(measured, free, statement.reduced, self.target)
 
 
@@ -150,7 +150,7 @@ def _stored(
         # In the order of memory of what the part reads.
         named = [i for r in reads_in(part) for s in r.subscripts for i in statement.iterators if i in indices_of(s)]
         element = tuple(dict.fromkeys((*named, *(i for i in statement.iterators if i in indices_of(part)))))
-        places = tuple(subtract(Index(i, i64), where[i][0]) for i in element)
+        places = tuple(subtract(IndexExpr(i, i64), where[i][0]) for i in element)
         tensor = fresh.temporary("value", part.dtype, tuple(where[i][1] for i in element))
         reads[part] = Read(tensor, places, dtype=part.dtype)
         stored = TypedStatement(

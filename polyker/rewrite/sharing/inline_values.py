@@ -29,7 +29,7 @@ class _Inlining:
     readers: tuple[tuple[TypedStatement, tuple[Read, ...]], ...]
 
 
-class _Known:
+class _ProgramFacts:
     """What is found out of statements once: a program of many is looked at again after each that is inlined."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def _inlined(program: TypedProgram) -> TypedProgram:
     if not any(t.role is Role.TEMPORARY for t in program.tensors):
         return program
     gone: set[str] = set()
-    known = _Known()
+    known = _ProgramFacts()
     while (found := next(_candidates(program, known), None)) is not None:
         gone.add(found.definition.target)
         merged = {reader.name: _merged(program, found.definition, reader, reads) for reader, reads in found.readers}
@@ -102,7 +102,7 @@ def _inlined(program: TypedProgram) -> TypedProgram:
     return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone)) if gone else program
 
 
-def _candidates(program: TypedProgram, known: _Known) -> Iterator[_Inlining]:
+def _candidates(program: TypedProgram, known: _ProgramFacts) -> Iterator[_Inlining]:
     """Yield what can be inlined and had better be."""
     used: dict[str, list[TypedStatement]] = {}
     for s in program.statements():
@@ -156,7 +156,7 @@ def _goes_along_memory(statement: TypedStatement) -> bool:
     return any(r.subscripts != statement.subscripts and r.subscripts[:-1] == statement.subscripts[:-1] for r in own)
 
 
-def _stays_shallow(found: _Inlining, known: _Known) -> bool:
+def _stays_shallow(found: _Inlining, known: _ProgramFacts) -> bool:
     """Whether no reader becomes deeper than expressions may be: in a long chain of temporaries some are stored."""
     value = known.depth(found.definition)
     return all(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from polyker.cost.plan import is_costly, values
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, reads_in, replace_parts
+from polyker.ir.expr import Expr, IndexExpr, Read, reads_in, replace_parts
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, substitute
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import read_map, read_set
@@ -73,7 +73,7 @@ def _reading(program: TypedProgram, stored: TypedStatement, statement: TypedStat
         relation = f"{statement.name}[{', '.join(statement.iterators)}] -> {stored.name}[{onto}]"
         points = read_set(statement.domain).apply(read_map(f"{parameters(program)}{{ {relation} }}"))
         if points.intersect_params(read_set(program.context)).is_subset(read_set(stored.domain)):
-            element = {i: Index(n, i64) for i, n in names.items()}
+            element = {i: IndexExpr(n, i64) for i, n in names.items()}
             subscripts = tuple(substitute(s, element) for s in stored.subscripts)
             found[e] = Read(stored.target, subscripts, dtype=stored.expr.dtype)
 

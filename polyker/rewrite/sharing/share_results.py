@@ -15,12 +15,12 @@ from functools import cached_property
 from polyker.cost.plan import is_costly, values
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Read, transform
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.isl import read_set
 from polyker.poly.scop import domain_text, elements_written, tensor_box
-from polyker.rewrite.core.alike import Elements, Names, alike, same_terms
+from polyker.rewrite.core.alike import Elements, TensorNames, alike, same_terms
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.match import outline_of
 from polyker.rewrite.sharing.reuse_stored import read_stored
@@ -57,7 +57,7 @@ def _shared(program: TypedProgram) -> tuple[TypedProgram, Decision] | None:
         for result in _results(program, body):
             earlier = known.setdefault(result.outline, [])
             for one in earlier:
-                changed = _Pair(program, body, one, result).merged()
+                changed = _ResultPair(program, body, one, result).merged()
                 if changed is not None:
                     return changed
             earlier.append(result)
@@ -91,7 +91,7 @@ def _results(program: TypedProgram, body: tuple[TypedNode, ...]) -> list[Result]
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _ResultPair:
     """Two results that may be alike, the one that is complete first and the other."""
 
     program: TypedProgram
@@ -151,7 +151,7 @@ class _Pair:
         """Whether the second result defines all elements of the first."""
         return bool(same_terms(self.program, self.pairs(elements)))
 
-    def pairs(self, elements: Elements) -> list[tuple[TypedStatement, TypedStatement, Names]]:
+    def pairs(self, elements: Elements) -> list[tuple[TypedStatement, TypedStatement, TensorNames]]:
         """Return the statements that stand for each other, with the names in the second of the iterators of the first."""
         found = []
         for one, other in zip(self.one.statements, self.other.statements, strict=True):
@@ -165,7 +165,7 @@ class _Pair:
         """Return the statement that copies the second result from the first."""
         tensor, fresh = self.program.tensor(self.other.tensor), Fresh(self.program)
         name, iterators = fresh.statement(), tuple(fresh.iterator() for _ in tensor.shape)
-        element = tuple(Index(i, i64) for i in iterators)
+        element = tuple(IndexExpr(i, i64) for i in iterators)
         written = read_set(tensor_box(self.program, tensor.name))
         if all(is_quasi_affine(x) for s in self.other.statements for x in s.subscripts):
             written = elements_written(self.program, self.other.statements[0])

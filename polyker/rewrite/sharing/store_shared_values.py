@@ -13,7 +13,7 @@ import islpy as isl
 
 from polyker.cost.plan import HEAVY, values
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Read, reads_in, transform, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import lit, substitute, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -23,7 +23,7 @@ from polyker.rewrite.core.fresh import Fresh
 
 
 @dataclass(frozen=True)
-class Value:
+class SharedValue:
     """A value that a statement computes, of `indices`, in the order in which it names them."""
 
     statement: TypedStatement
@@ -33,7 +33,7 @@ class Value:
     @property
     def shape(self) -> Expr:
         """The expression with canonical names: equal for values that differ in the names of their indices alone."""
-        names = {i: Index(f"k{n}", i64) for n, i in enumerate(self.indices)}
+        names = {i: IndexExpr(f"k{n}", i64) for n, i in enumerate(self.indices)}
         return substitute(self.expr, names)
 
     def points(self, program: TypedProgram) -> isl.Set:
@@ -55,14 +55,14 @@ def share_values(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
         made.append(name)
 
 
-def _largest(program: TypedProgram) -> list[Value] | None:
+def _largest(program: TypedProgram) -> list[SharedValue] | None:
     """Return the places that compute the largest such value."""
-    found: dict[str, list[Value]] = {}
+    found: dict[str, list[SharedValue]] = {}
     for node in program.body:
         if isinstance(node, TypedStatement) and not node.outer:
             for value in _costly(node):
                 found.setdefault(repr(value.shape), []).append(value)
-    best: tuple[int, list[Value]] | None = None
+    best: tuple[int, list[SharedValue]] | None = None
     for places in found.values():
         if len({v.statement.name for v in places}) < 2:
             continue
@@ -76,18 +76,18 @@ def _largest(program: TypedProgram) -> list[Value] | None:
     return best[1] if best else None
 
 
-def _costly(statement: TypedStatement) -> Iterator[Value]:
+def _costly(statement: TypedStatement) -> Iterator[SharedValue]:
     """Yield the values below a statement's own that hold a costly function of what is read."""
     for e in values(statement.expr):
         parts = list(values(e))
         costly = isinstance(e, Call) and any(isinstance(p, Call) and p.op in HEAVY for p in parts)
         if costly and any(isinstance(p, Read) for p in parts):
-            indices = dict.fromkeys(p.name for p in walk(e) if isinstance(p, Index))
+            indices = dict.fromkeys(p.name for p in walk(e) if isinstance(p, IndexExpr))
             if indices:
-                yield Value(statement, e, tuple(indices))
+                yield SharedValue(statement, e, tuple(indices))
 
 
-def _keeps(program: TypedProgram, places: list[Value]) -> bool:
+def _keeps(program: TypedProgram, places: list[SharedValue]) -> bool:
     """Whether nothing that the value is computed from changes between the places."""
     reads = {r.tensor for r in reads_in(places[0].expr)}
     names = [n.name if isinstance(n, TypedStatement) else "" for n in program.body]
@@ -96,7 +96,7 @@ def _keeps(program: TypedProgram, places: list[Value]) -> bool:
     return not any(s.target in reads for s in between.statements())
 
 
-def _stored(program: TypedProgram, fresh: Fresh, places: list[Value]) -> tuple[TypedProgram, str]:
+def _stored(program: TypedProgram, fresh: Fresh, places: list[SharedValue]) -> tuple[TypedProgram, str]:
     """Return the program that computes a value into a temporary first, and the temporary."""
     first = places[0]
     points = first.points(program)
@@ -110,7 +110,7 @@ def _stored(program: TypedProgram, fresh: Fresh, places: list[Value]) -> tuple[T
     name = fresh.temporary("value", dtype, tuple(extents))
 
     def element(indices: tuple[str, ...]) -> tuple[Expr, ...]:
-        return tuple(subtract(Index(i, i64), low) for i, low in zip(indices, lows, strict=True))
+        return tuple(subtract(IndexExpr(i, i64), low) for i, low in zip(indices, lows, strict=True))
 
     statement = fresh.statement()
     definition = TypedStatement(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Read, transform
 from polyker.ir.quasi_affine import add, lit, scale, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import int_val, read_map, read_set
@@ -184,8 +184,8 @@ def _half(program: TypedProgram, fresh: Fresh, steps: _Steps, number: int, pairs
     producer, kept = steps.producers[number], steps.copies[number].target
     clock, *rest = producer.iterators
     name, inner = fresh.statement(), [fresh.iterator() for _ in rest]
-    values: dict[str, Expr] = {i: Index(j, i64) for i, j in zip(rest, inner, strict=True)}
-    values[clock] = add(scale(2, Index(pair, i64)), lit(steps.first + odd))
+    values: dict[str, Expr] = {i: IndexExpr(j, i64) for i, j in zip(rest, inner, strict=True)}
+    values[clock] = add(scale(2, IndexExpr(pair, i64)), lit(steps.first + odd))
     here = _clock(program, producer).intersect_range(pairs.starts).domain()
     onto = read_map(
         f"{parameters(program)}{{ {producer.name}[{', '.join([clock, *inner])}] -> {name}[{', '.join([pair, *inner])}] : "
@@ -234,7 +234,7 @@ def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, turns: dict[str
         rest = needed.intersect(read_set(tensor_box(program, c.target))).subtract(defined).coalesce()
         for part in rest.make_disjoint().get_basic_sets():
             iterators = tuple(fresh.iterator() for _ in tensor.shape)
-            places = tuple(Index(i, i64) for i in iterators)
+            places = tuple(IndexExpr(i, i64) for i in iterators)
             name = fresh.statement()
             domain = domain_text(isl.Set.from_basic_set(part), name)
             read = Read(c.target, places, dtype=tensor.dtype)

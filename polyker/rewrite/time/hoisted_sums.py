@@ -26,7 +26,7 @@ from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.time.step_blocks import BlockLoop, blocks_of, in_block, least_in_block, of_block, steps_in
 
 # Least share of a sum's instances that can be hoisted (experience value).
-PART = 0.5
+MIN_HOISTED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
             early = early.subtract(pairs.intersect(before).domain())
     early = early.coalesce()
     some, whole = (count(expected(program, points)).number for points in (early, domain))
-    if early.is_empty() or not some or not whole or some < PART * whole:
+    if early.is_empty() or not some or not whole or some < MIN_HOISTED_SHARE * whole:
         return None
     return _Early(start, statement, early, domain.subtract(early).coalesce(), first, blocks.steps)
 

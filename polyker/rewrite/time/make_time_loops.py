@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.cost.own_distances import free_within, own_distances
-from polyker.ir.expr import Call, Index, Read
+from polyker.ir.expr import Call, IndexExpr, Read
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.rewrite.core.accumulate import COMBINE
 
@@ -49,7 +49,7 @@ def _in_loops(program: TypedProgram, statement: TypedStatement) -> TypedNode:
     if statement.op != "set" or not statement.reads_own or len(inner) < 2:
         return statement
     walks = statement.subscripts[-1] if statement.subscripts else None
-    if not isinstance(walks, Index):
+    if not isinstance(walks, IndexExpr):
         return statement
     distances = own_distances(program, statement)
     if walks.name in free_within(distances, statement.iterators, statement.outer):

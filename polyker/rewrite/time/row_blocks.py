@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal, Read, replace_parts
+from polyker.ir.expr import Expr, IndexExpr, Literal, Read, replace_parts
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.boxes import ends
@@ -22,14 +22,15 @@ from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
 
 # Least rows of a block for each redundant (halo) row (experience value).
-WORTH = 8
+MIN_ROWS_PER_HALO_ROW = 8
 
 
 def row_blocks(program: TypedProgram, blocks: int) -> TypedProgram | None:
     """Return the program by so many blocks of the results' rows; None where its statements do not go row by row.
 
     That is where a statement stands in a loop, reduces (in an order that the blocks might change), reads what it writes or where
-    a gather tells, needs all rows of a temporary, or more rows than `WORTH` allows; or where none is computed twice.
+    a gather tells, needs all rows of a temporary, or more rows than `MIN_ROWS_PER_HALO_ROW` allows; or where none is computed
+    twice.
     """
     statements = [s for s in program.body if isinstance(s, TypedStatement)]
     if program.sizes or len(statements) < 2 or any(isinstance(n, TypedLoop) for n in program.body):
@@ -38,7 +39,7 @@ def row_blocks(program: TypedProgram, blocks: int) -> TypedProgram | None:
     if found is None:
         return None
     size, twice = -(-found.count // blocks), max(last - first for _, first, last in found.needed.values())
-    if not twice or size < WORTH * twice:
+    if not twice or size < MIN_ROWS_PER_HALO_ROW * twice:
         return None
     return _blocked(program, statements, found, blocks, size)
 
@@ -173,19 +174,19 @@ def _in_blocks(
     """Return a statement with its rows counted in each block, of tensors that have a part for each."""
     row, shift = rows.iterators[statement.name]
     _, first, last = rows.needed[statement.target]
-    begin = add(scale(size, Index(block, i64)), lit(first - shift))
-    moved = {row: add(begin, Index(row, i64))}
+    begin = add(scale(size, IndexExpr(block, i64)), lit(first - shift))
+    moved = {row: add(begin, IndexExpr(row, i64))}
 
     def element(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Return the subscripts in the tensor of a block: the row less the first one there."""
         at, start, _ = rows.needed[tensor]
-        back = {row: add(Index(row, i64), lit(first - shift - start))}
+        back = {row: add(IndexExpr(row, i64), lit(first - shift - start))}
         inside = (substitute(s, back if d == at else moved) for d, s in enumerate(subscripts))
-        return (Index(block, i64), *inside)
+        return (IndexExpr(block, i64), *inside)
 
     def changed(expr: Expr) -> Expr | None:
         match expr:
-            case Index(name=name) if name == row:
+            case IndexExpr(name=name) if name == row:
                 return moved[row]
             case Read(tensor=tensor, subscripts=subscripts) if tensor in renamed:
                 return replace(expr, tensor=renamed[tensor], subscripts=element(tensor, subscripts))

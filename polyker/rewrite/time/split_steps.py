@@ -28,7 +28,7 @@ from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
 
 # Most iterators by which a domain is split: each makes three parts of one (bounds the code).
-MOST = 2
+MAX_SPLIT_ITERATORS = 2
 
 
 def part_steps(program: TypedProgram) -> TypedProgram:
@@ -56,7 +56,7 @@ def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> tu
     if waits is None or waits.is_empty():
         return (statement,)
     planes = _planes(program, statement, waits)
-    if not planes or len(planes) > MOST:
+    if not planes or len(planes) > MAX_SPLIT_ITERATORS:
         return (statement,)
     head, names = parameters(program), f"{statement.name}[{', '.join(statement.iterators)}]"
     domain, found = read_set(statement.domain), list[Set]()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, print_affine, scale, substitute
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement, statements_of
 from polyker.poly.boxes import ends
@@ -19,12 +19,12 @@ from polyker.rewrite.core.fresh import Fresh
 
 # Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that what is left for the
 # single steps is a small part. Blocks of a loop, at least.
-STEPS, LEAST_BLOCKS = (64, 32, 16, 8), 12
+BLOCK_STEPS, MIN_STEP_BLOCKS = (64, 32, 16, 8), 12
 
 
 def steps_of(first: int, last: int) -> int | None:
     """Return how many steps a block of a loop has, None where the loop is too short for blocks."""
-    return next((n for n in STEPS if last - first + 1 >= LEAST_BLOCKS * n), None)
+    return next((n for n in BLOCK_STEPS if last - first + 1 >= MIN_STEP_BLOCKS * n), None)
 
 
 def steps_in(program: TypedProgram, domain: Set) -> tuple[int, int] | None:
@@ -132,11 +132,11 @@ def of_block(
     clock, *inner = s.iterators
     names = {i: fresh.iterator() for i in s.iterators}
     labels.update({n: labels.get(i, i) for i, n in names.items()})
-    start = add(scale(steps, Index(number, i64)), lit(first))
-    values: dict[str, Expr] = {clock: add(start, Index(names[clock], i64))}
+    start = add(scale(steps, IndexExpr(number, i64)), lit(first))
+    values: dict[str, Expr] = {clock: add(start, IndexExpr(names[clock], i64))}
     where = [f"{clock} = {steps} * {number} + {first} + {names[clock]}", f"0 <= {names[clock]} < {steps}"]
     for i, (slope, offset) in zip(inner, bounds, strict=True):
-        values[i] = add(Index(names[i], i64), add(scale(slope, Index(number, i64)), lit(offset)))
+        values[i] = add(IndexExpr(names[i], i64), add(scale(slope, IndexExpr(number, i64)), lit(offset)))
         where.append(f"{i} = {names[i]} + {slope} * {number} + {offset}")
     name = fresh.statement()
     iterators = (number, *(names[i] for i in inner), names[clock])

@@ -19,7 +19,7 @@ from polyker.errors.codegen import NO_RESULT_ARRAY, ON_HOST, OTHER_DEVICE
 from polyker.errors.given import is_a, shown, type_name
 from polyker.ir.dtypes import DType, TensorType
 from polyker.runtime.arrays import Operand, is_usable, operand
-from polyker.runtime.cuda.call import Place, place_of_call
+from polyker.runtime.cuda.call import CallPlace, place_of_call
 from polyker.runtime.cuda.device import Device
 from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import as_current, current_stream, stream_handle
@@ -52,7 +52,7 @@ def first_on_device(values: Sequence[Any]) -> Any:
 
 
 @contextmanager
-def on_stream(values: Sequence[Any], stream: object, home: int | None = None) -> Iterator[Place]:
+def on_stream(values: Sequence[Any], stream: object, home: int | None = None) -> Iterator[CallPlace]:
     """Let calls within be queued on a stream, where the first device array among the values lies: on the one given, else the
     current one of that array's library. `home`: the number of the device for arrays of the host, None for the current one."""
     first = first_on_device(values)
@@ -62,7 +62,7 @@ def on_stream(values: Sequence[Any], stream: object, home: int | None = None) ->
     else:
         handle = 0 if first is None else current_stream(kind_of(first), first)
     before = place_of_call.get()
-    place = Place(device, handle, None if home is None or first is not None else driver().device(home))
+    place = CallPlace(device, handle, None if home is None or first is not None else driver().device(home))
     try:  # from before the change on: a signal handler may raise right after it
         place_of_call.set(place)
         yield place
@@ -93,7 +93,7 @@ def device_type(value: Any, name: str) -> TensorType:
     elif interface is not None:
         found = cuda_memory(given, interface)
     else:
-        found = _described(given, Place(None, 0))
+        found = _described(given, CallPlace(None, 0))
     if not isinstance(found.dtype, DType):
         raise given.refused("kernels have not its element type")
     return TensorType(found.dtype, found.shape)
@@ -137,7 +137,7 @@ def device_operand(value: Any, name: str, output: str | None = None) -> Operand:
     return Operand(view, TensorType(found.dtype, found.shape), kind_of(value), view)
 
 
-def _described(given: Given, place: Place) -> ArrayMemory:
+def _described(given: Given, place: CallPlace) -> ArrayMemory:
     """Return what a library says of an array."""
     stream = place.stream
     if kind_of(given.value) == "torch":

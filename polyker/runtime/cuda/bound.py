@@ -12,7 +12,7 @@ from polyker.errors.calls import NOT_READABLE
 from polyker.errors.codegen import OVERLAPS
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Operand, note_written
-from polyker.runtime.calls import Plan, meaning
+from polyker.runtime.calls import CallPlan, meaning
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.cuda.arrays import device_operand, first_on_device, new_arrays
 from polyker.runtime.cuda.call import place_of_call
@@ -32,7 +32,7 @@ class BoundCall:
     """
 
     device: Device
-    plan: Plan
+    plan: CallPlan
     pointers: tuple[int, ...]
     resident: tuple[bool, ...] | None
     copies: tuple[tuple[int, int, int], ...]

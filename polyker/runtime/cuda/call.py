@@ -18,15 +18,15 @@ from typing import Any
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.host import evaluate
-from polyker.codegen.ir.kernel import Block, Buffer, For, If, Launch, Space
+from polyker.codegen.ir.kernel import Buffer, For, If, Launch, Space, StmtBlock
 from polyker.errors.base import PolykerError
-from polyker.runtime.cuda.device import Device, Function
+from polyker.runtime.cuda.device import Device, DeviceFunction
 from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.loaded import Loaded, loaded_on
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """Where a call runs: the device of its arrays, None where they lie on the host; the stream; the device for the latter."""
 
     device: Device | None
@@ -34,22 +34,24 @@ class Place:
     home: Device | None = None
 
 
-_NOWHERE = Place(None, 0)
-place_of_call: ContextVar[Place] = ContextVar("polyker_place", default=_NOWHERE)  # of the running call
+_NOWHERE = CallPlace(None, 0)
+place_of_call: ContextVar[CallPlace] = ContextVar("polyker_place", default=_NOWHERE)  # of the running call
 
-_ALIGNED = 512  # bytes: where each part of a call's memory begins
-_NUMBER = 16  # bytes of the largest number
-_KEPT = 4096  # launches of a call that are made ready once; of longer loops each is made ready as it comes
+_ALIGNMENT_BYTES = 512  # bytes: where each part of a call's memory begins
+_MAX_NUMBER_BYTES = 16  # bytes of the largest number
+_MAX_PREPARED_LAUNCHES = (
+    4096  # launches of a call that are made ready once; of longer loops each is made ready as it comes
+)
 
 
-class Step:
+class PreparedLaunch:
     """A launch that is ready but for the addresses of its arrays."""
 
     __slots__ = ("_block", "_buffers", "_count", "_fixed", "_function", "_grid", "_spare")
 
     def __init__(
         self,
-        function: Function,
+        function: DeviceFunction,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         buffers: tuple[int, ...],
@@ -94,7 +96,7 @@ class _Copy:
             return
         if not self.on_host:
             device.copy_device(place, source, self.size, stream)
-        elif capturing and self.size <= _NUMBER:  # the graph keeps its value, not its address
+        elif capturing and self.size <= _MAX_NUMBER_BYTES:  # the graph keeps its value, not its address
             device.write(place, ctypes.string_at(source, self.size), stream)
         else:
             device.copy_in(place, source, self.size, stream)
@@ -122,7 +124,7 @@ class GpuCall:
         self._arguments = tuple(b for b in buffers if b.space is Space.ARGUMENT)
         self._aligned = tuple((n, b.alignment) for n, b in enumerate(self._arguments) if b.alignment > 1)
         self._offsets, self._total = _laid_out([_bytes(b, self._env) for b in buffers[len(self._arguments) :]])
-        self._ready: dict[Device, tuple[Loaded, tuple[Step, ...] | None]] = {}
+        self._ready: dict[Device, tuple[Loaded, tuple[PreparedLaunch, ...] | None]] = {}
 
     def __call__(self, pointers: Sequence[int | None], integers: Sequence[int]) -> int:
         """Run on arrays of the host; return the status of the kernels: 0, or the code of a guard that did not hold."""
@@ -157,7 +159,7 @@ class GpuCall:
     def _queue(
         self,
         loaded: Loaded,
-        ready: tuple[Step, ...] | None,
+        ready: tuple[PreparedLaunch, ...] | None,
         stream: int,
         pointers: Sequence[int],
         resident: Sequence[bool] | None,
@@ -200,7 +202,7 @@ class GpuCall:
     def _with_copies(
         self,
         device: Device,
-        steps: Iterable[Step],
+        steps: Iterable[PreparedLaunch],
         stream: int,
         pointers: Sequence[int],
         resident: Sequence[bool] | None,
@@ -238,11 +240,11 @@ class GpuCall:
             raise
         device.free(memory, stream)
 
-    def _made_ready(self, device: Device) -> tuple[Loaded, tuple[Step, ...] | None]:
+    def _made_ready(self, device: Device) -> tuple[Loaded, tuple[PreparedLaunch, ...] | None]:
         loaded = loaded_on(device, self._artifact)
-        steps: list[Step] = []
+        steps: list[PreparedLaunch] = []
         for step in self._steps(loaded, self._artifact.kernel.body, self._env):
-            if len(steps) == _KEPT:
+            if len(steps) == _MAX_PREPARED_LAUNCHES:
                 break
             steps.append(step)
         else:
@@ -251,11 +253,13 @@ class GpuCall:
         self._ready[device] = loaded, None
         return self._ready[device]
 
-    def _steps(self, loaded: Loaded, block: Block, env: Mapping[str, int]) -> Iterator[Step]:
+    def _steps(self, loaded: Loaded, block: StmtBlock, env: Mapping[str, int]) -> Iterator[PreparedLaunch]:
         """Yield the launches in order; equal ones of a time loop are one."""
         yield from self._walk(loaded, block, env, {})
 
-    def _walk(self, loaded: Loaded, block: Block, env: Mapping[str, int], known: dict[Any, Step]) -> Iterator[Step]:
+    def _walk(
+        self, loaded: Loaded, block: StmtBlock, env: Mapping[str, int], known: dict[Any, PreparedLaunch]
+    ) -> Iterator[PreparedLaunch]:
         for stmt in block:
             match stmt:
                 case Launch(name=name, grid=(x, y, z)):
@@ -266,8 +270,8 @@ class GpuCall:
                     if step is None:
                         flag = (loaded.flag.address,) if fails and loaded.flag is not None else ()
                         places = tuple(self._places[b.name] for b in buffers)
-                        step = Step(loaded.functions[name], grid, stmt.block, places, (*fixed, *flag))
-                        if len(known) < _KEPT:
+                        step = PreparedLaunch(loaded.functions[name], grid, stmt.block, places, (*fixed, *flag))
+                        if len(known) < _MAX_PREPARED_LAUNCHES:
                             known[name, grid, fixed] = step
                     yield step
                 case For(var=var, lo=lo, hi=hi, step=step_, body=body):
@@ -289,5 +293,5 @@ def _laid_out(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
     >>> _laid_out([4, 0, 513])
     ((0, 512, 1024), 2048)
     """
-    ends = list(accumulate((-(-max(1, size) // _ALIGNED) * _ALIGNED for size in sizes), initial=0))
+    ends = list(accumulate((-(-max(1, size) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in sizes), initial=0))
     return tuple(ends[:-1]), ends[-1]

@@ -16,10 +16,10 @@ from typing import Any
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.codegen import CUDA_FAILED, DEVICE_LOST, LAUNCH_FAILED, OTHER_ARCH
 from polyker.machine.device import ATTRIBUTES
-from polyker.runtime.cuda.device import Flag, Function, Module, Work
-from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, Library
+from polyker.runtime.cuda.device import DeviceFunction, Flag, Module, QueuedWork
+from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, DriverLibrary
 
-KEPT = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for
+POOL_BYTES = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -29,8 +29,8 @@ _PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
 _PAGE = 4096
 _GONE = (400, 709)  # CUDA_ERROR_INVALID_HANDLE and _CONTEXT_IS_DESTROYED
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD
-_NAMED = 8  # kernels that an error names, the last to be queued
-_REMEMBERED = 256  # kernels that are known not to have been waited for
+_MAX_NAMED_KERNELS = 8  # kernels that an error names, the last to be queued
+_MAX_PENDING_KERNELS = 256  # kernels that are known not to have been waited for
 
 _MAJOR, _MINOR = 75, 76
 
@@ -53,19 +53,19 @@ class _PoolProperties(ctypes.Structure):
     ]
 
 
-class Context:
+class CudaContext:
     """A context through the driver's library; `number`: of its device."""
 
-    def __init__(self, library: Library, number: int, handle: int) -> None:
+    def __init__(self, library: DriverLibrary, number: int, handle: int) -> None:
         self.number, self._handle = number, handle
         self._cu, self._launch, self._current = library, library.cuLaunchKernel, library.cuCtxGetCurrent
         self._unfinished: dict[tuple[str, int], None] = {}  # kernels and their streams, not known to be done
         self._lost = ""  # whose error made the context unusable
-        self._dropped: list[tuple[Module, Flag | None, Work]] = []
+        self._dropped: list[tuple[Module, Flag | None, QueuedWork]] = []
         self._flags: list[Flag] = []
         self._pool: c_void_p | None = None
         if self.attribute(_POOLS_SUPPORTED):
-            pool, threshold = c_void_p(), c_uint64(KEPT)
+            pool, threshold = c_void_p(), c_uint64(POOL_BYTES)
             properties = _PoolProperties(allocation=1, location=_Location(1, number))  # pinned memory of that device
             with self._relaxed():
                 self._call("cuMemPoolCreate", byref(pool), byref(properties))
@@ -116,9 +116,9 @@ class Context:
             return failure(CUDA_FAILED, function=place, reason=reason)
         if not self._lost:
             names = list(dict.fromkeys(name for name, _ in reversed(list(self._unfinished))))
-            more = f" and {len(names) - _NAMED} before them" if len(names) > _NAMED else ""
+            more = f" and {len(names) - _MAX_NAMED_KERNELS} before them" if len(names) > _MAX_NAMED_KERNELS else ""
             self._lost = (
-                f"it is the error of one of {', '.join(names[:_NAMED])}{more}, or of another library's work"
+                f"it is the error of one of {', '.join(names[:_MAX_NAMED_KERNELS])}{more}, or of another library's work"
                 if names
                 else "it is the error of another library's work: all kernels of polyker's are done"
             )
@@ -152,7 +152,7 @@ class Context:
         """Return the kernels of a cubin by name, each with the bytes of shared memory that it asks for."""
         self._unload_dropped()
         handle = c_void_p()
-        functions: dict[str, Function] = {}
+        functions: dict[str, DeviceFunction] = {}
         with self._relaxed():
             status = self.status(self._cu.cuModuleLoadData, byref(handle), image)
             if status == NO_BINARY:
@@ -166,13 +166,13 @@ class Context:
                     self._call("cuModuleGetFunction", byref(function), handle, name.encode(), about=name)
                     if size:
                         self._call("cuFuncSetAttribute", function, _SHARED, size, about=f"{name}, {size} bytes")
-                    functions[name] = Function(function.value or 0, f"{name} of {about}", size)
+                    functions[name] = DeviceFunction(function.value or 0, f"{name} of {about}", size)
             except BaseException:
                 self.status(self._cu.cuModuleUnload, handle)
                 raise
         return module
 
-    def drop(self, module: Module, flag: Flag | None, work: Work) -> None:
+    def drop(self, module: Module, flag: Flag | None, work: QueuedWork) -> None:
         """Let a module be unloaded, and its flag be another one's, at the next load: nothing waits here, where a collection of
         garbage may have come from anywhere."""
         self._dropped.append((module, flag, work))
@@ -193,7 +193,7 @@ class Context:
                 if flag is not None:
                     self._flags.append(flag)
 
-    def _is_done(self, work: Work) -> bool:
+    def _is_done(self, work: QueuedWork) -> bool:
         """Wait for the work of a module; return whether that could be done: not for streams that are being captured."""
         for stream, last in work.pending():
             capturing = c_int()
@@ -286,7 +286,12 @@ class Context:
         self._call("cuMemcpyDtoDAsync_v2", target, source, size, stream, about=f"{size} bytes")
 
     def launch(
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], places: Any, stream: int
+        self,
+        function: DeviceFunction,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        places: Any,
+        stream: int,
     ) -> None:
         """Launch a kernel on the arguments that an array of ctypes points to."""
         if self._lost:
@@ -298,7 +303,7 @@ class Context:
             reason = self._cu.reason(status)
             raise failure(LAUNCH_FAILED, kernel=function.title, grid=grid, block=block, reason=reason)
         self._unfinished[function.title, stream] = None
-        if len(self._unfinished) > _REMEMBERED:
+        if len(self._unfinished) > _MAX_PENDING_KERNELS:
             self._unfinished.pop(list(self._unfinished)[0], None)  # noqa: RUF015 - other threads add to it meanwhile
 
     def is_capturing(self, stream: int) -> bool:

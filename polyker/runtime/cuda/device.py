@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-_STREAMS = 256  # that are remembered when nothing is left to wait for on them
+_MAX_STREAMS = 256  # that are remembered when nothing is left to wait for on them
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class DeviceFunction:
     """A kernel on a device: its handle, its name in errors, and the bytes of shared memory that it asks for."""
 
     handle: Any
@@ -24,7 +24,7 @@ class Module:
     """Loaded machine code and its kernels by name."""
 
     handle: Any
-    functions: Mapping[str, Function]
+    functions: Mapping[str, DeviceFunction]
 
 
 class Flag:
@@ -45,7 +45,7 @@ class Flag:
         return code
 
 
-class Work:
+class QueuedWork:
     """The streams on which the kernels of a module were queued, and how far somebody has waited. Many threads may use it."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Work:
     def queued(self, stream: int) -> None:
         """Note that work was queued on a stream."""
         self._queued[stream] = object()
-        if len(self._queued) > _STREAMS:
+        if len(self._queued) > _MAX_STREAMS:
             for old, work in list(self._queued.items()):
                 if self._done.get(old) is work:
                     self._queued.pop(old, None)
@@ -81,7 +81,7 @@ class Device(Protocol):
     def arch(self) -> str: ...  # noqa: D102
     def attributes(self) -> Mapping[str, int]: ...  # noqa: D102
     def load(self, image: bytes, shared: Mapping[str, int], about: str) -> Module: ...  # noqa: D102
-    def drop(self, module: Module, flag: Flag | None, work: Work) -> None: ...  # noqa: D102
+    def drop(self, module: Module, flag: Flag | None, work: QueuedWork) -> None: ...  # noqa: D102
     def flag(self) -> Flag: ...  # noqa: D102
     def allocate(self, size: int, stream: int) -> int: ...  # noqa: D102
     def free(self, address: int, stream: int) -> None: ...  # noqa: D102
@@ -91,7 +91,12 @@ class Device(Protocol):
     def copy_out(self, host: int, address: int, size: int, stream: int) -> None: ...  # noqa: D102
     def copy_device(self, target: int, source: int, size: int, stream: int) -> None: ...  # noqa: D102
     def launch(  # noqa: D102
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], places: Any, stream: int
+        self,
+        function: DeviceFunction,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        places: Any,
+        stream: int,
     ) -> None: ...
     def is_capturing(self, stream: int) -> bool: ...  # noqa: D102
     def follow(self, stream: int, earlier: int) -> None: ...  # noqa: D102

@@ -15,9 +15,9 @@ from polyker.errors.base import failure
 from polyker.errors.calls import NO_TARGET
 from polyker.errors.codegen import CUDA_FAILED, NO_DEVICE
 from polyker.process.jobs import once
-from polyker.runtime.cuda.context import Context
+from polyker.runtime.cuda.context import CudaContext
 from polyker.runtime.cuda.device import Device, Driver
-from polyker.runtime.cuda.library import Library
+from polyker.runtime.cuda.library import DriverLibrary
 
 _POINTER_CONTEXT, _POINTER_DEVICE = 1, 9  # CU_POINTER_ATTRIBUTE_CONTEXT and _DEVICE_ORDINAL
 
@@ -26,13 +26,13 @@ class LibCuda:
     """The devices by the driver's own library."""
 
     def __init__(self, library: Any) -> None:
-        self.library = Library(library)
+        self.library = DriverLibrary(library)
         self._check("cuInit", self.library.cuInit(0))
         count = c_int()
         self._check("cuDeviceGetCount", self.library.cuDeviceGetCount(byref(count)))
         self._count = count.value
-        self.primary: dict[int, Context] = {}
-        self._contexts: dict[tuple[int, int], Context] = {}
+        self.primary: dict[int, CudaContext] = {}
+        self._contexts: dict[tuple[int, int], CudaContext] = {}
         if not self._count:
             raise failure(CUDA_FAILED, function="cuDeviceGetCount()", reason="no device")
 
@@ -44,7 +44,7 @@ class LibCuda:
         """Return how many devices there are."""
         return self._count
 
-    def device(self, number: int | None = None) -> Context:
+    def device(self, number: int | None = None) -> CudaContext:
         """Return a device in its primary context; None: the calling thread's current context, else device 0's."""
         if number is None:
             current = c_void_p()
@@ -58,10 +58,10 @@ class LibCuda:
             self._check("cuDeviceGet", self.library.cuDeviceGet(byref(device), number))
             self._check("cuDevicePrimaryCtxRetain", self.library.cuDevicePrimaryCtxRetain(byref(handle), device))
             # Another thread may have come first: nobody waits for a lock, which a fork may leave taken.
-            found = self.primary.setdefault(number, Context(self.library, number, handle.value or 0))
+            found = self.primary.setdefault(number, CudaContext(self.library, number, handle.value or 0))
         return found
 
-    def _of_handle(self, handle: int) -> Context:
+    def _of_handle(self, handle: int) -> CudaContext:
         """Return the context that has a handle, which a later context may have, too, when this one is gone."""
         for found in self.primary.values():
             if found.is_of(handle):
@@ -73,7 +73,7 @@ class LibCuda:
         ask = getattr(self.library, "cuCtxGetId", None)  # from CUDA 12 on
         return 0 if ask is None or ask(handle, byref(identity)) else identity.value
 
-    def _known(self, handle: int) -> Context:
+    def _known(self, handle: int) -> CudaContext:
         number, previous = c_int(), c_void_p()
         self._check("cuCtxPushCurrent", self.library.cuCtxPushCurrent_v2(handle))
         try:
@@ -83,9 +83,11 @@ class LibCuda:
         primary = self.device(number.value)
         if primary.is_of(handle):
             return primary
-        return self._contexts.setdefault((handle, self._identity(handle)), Context(self.library, number.value, handle))
+        return self._contexts.setdefault(
+            (handle, self._identity(handle)), CudaContext(self.library, number.value, handle)
+        )
 
-    def device_of(self, address: int) -> Context:
+    def device_of(self, address: int) -> CudaContext:
         """Return the device, and of its contexts the one, in whose memory an address lies."""
         handle, number = c_void_p(), c_int(-1)
         if (

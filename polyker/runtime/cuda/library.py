@@ -58,7 +58,7 @@ STICKY = frozenset((214, 700, 702, 710, 714, 715, 716, 717, 718, 719))
 OUT_OF_MEMORY, NO_BINARY = 2, 209
 
 
-class Library:
+class DriverLibrary:
     """The library's functions by name, each of which returns a status."""
 
     def __init__(self, library: Any) -> None:

@@ -11,7 +11,7 @@ from polyker.codegen.ir.kernel import Launch
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
 from polyker.process.jobs import run_exclusively
-from polyker.runtime.cuda.device import Device, Work
+from polyker.runtime.cuda.device import Device, QueuedWork
 
 
 class Loaded:
@@ -31,9 +31,9 @@ class Loaded:
         try:
             self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
         except BaseException:
-            device.drop(module, None, Work())
+            device.drop(module, None, QueuedWork())
             raise
-        self._work = Work()
+        self._work = QueuedWork()
         self._end = weakref.finalize(self, device.drop, module, self.flag, self._work)
         self._end.atexit = False  # the process takes all of it along
 

@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.runtime.calls import Plan, meaning
+from polyker.runtime.calls import CallPlan, meaning
 from polyker.runtime.cuda.arrays import Maker, maker_of
 from polyker.runtime.cuda.bound import BoundCall
 from polyker.runtime.cuda.device import Device
@@ -23,7 +23,7 @@ from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import current_of_torch, current_stream, keep_until_done, stream_handle
 from polyker.runtime.kinds import kind_of
 
-_ENTRIES = 256
+_MAX_ENTRIES = 256
 _PRIMARY = ("cupy", "numba")  # libraries whose arrays lie in the primary contexts of devices
 
 
@@ -63,10 +63,10 @@ def _by_interface(value: Any) -> tuple[Hashable, int, int | None] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _DeviceCall:
     """A plan, the device, the library of the arrays, and what makes the outputs that are not given."""
 
-    plan: ReferenceType[Plan]
+    plan: ReferenceType[CallPlan]
     device: Device
     library: str
     makers: tuple[Maker | None, ...]
@@ -85,11 +85,11 @@ class _Entry:
         return 0
 
 
-class Repeats:
+class DeviceCallCache:
     """Plans of earlier calls by how their arrays lay; it keeps no plan alive."""
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries: dict[Hashable, _DeviceCall] = {}
 
     # One function, since each call made here is time of every quick call.
     def attempt(  # noqa: C901
@@ -168,13 +168,13 @@ class Repeats:
         if any(s is None for s in seen):
             return
         makers = tuple(None if out is not None else maker_of(arrays[0]) for out in outs)
-        if len(self._entries) >= _ENTRIES:
+        if len(self._entries) >= _MAX_ENTRIES:
             self._entries.clear()
         key = context, *(s[0] for s in seen if s is not None)
-        self._entries[key] = _Entry(ref(plan), device, libraries.pop(), makers)
+        self._entries[key] = _DeviceCall(ref(plan), device, libraries.pop(), makers)
 
 
-def _lie_on(entry: _Entry, pointers: Sequence[int]) -> bool:
+def _lie_on(entry: _DeviceCall, pointers: Sequence[int]) -> bool:
     """Return whether addresses lie in the context of a call's device: of libraries that know but one, they do."""
     found = driver()
     if entry.library in _PRIMARY and not found.has_several():
@@ -182,7 +182,7 @@ def _lie_on(entry: _Entry, pointers: Sequence[int]) -> bool:
     return all(found.device_of(p) is entry.device for p in pointers if p)
 
 
-def _near(pointers: Sequence[int], given: Sequence[int], plan: Plan) -> bool:
+def _near(pointers: Sequence[int], given: Sequence[int], plan: CallPlan) -> bool:
     """Return whether the addresses of an output that was given meet those of another array."""
     bounds = plan.bounds
     for k in given:

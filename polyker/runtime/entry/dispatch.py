@@ -19,15 +19,15 @@ import numpy as np
 from polyker.errors.given import is_a
 from polyker.ir.dtypes import bf16
 from polyker.runtime.arrays import NUMBERS, Operand, note_written, wrap
-from polyker.runtime.calls import Plan, start
+from polyker.runtime.calls import CallPlan, start
 from polyker.runtime.kinds import Array, kind_of
 from polyker.runtime.memory import address
 
-_ENTRIES = 512
+_MAX_ENTRIES = 512
 # Repeated calls of a kind after which the emitted entry is asked to serve it; again each so many, for it may have dropped it.
 _FIRST, _AGAIN = 2, 64
 MISSING = object()  # what a callable of the emitted entry returns for a call that it leaves to Python
-Adopt = Callable[[Plan, tuple[Hashable, ...], Sequence[Any]], None]
+Adopt = Callable[[CallPlan, tuple[Hashable, ...], Sequence[Any]], None]
 _ndarray, _empty = np.ndarray, np.empty
 
 
@@ -42,13 +42,13 @@ class _Number:
 
 
 @dataclass(slots=True)
-class _Entry:
-    plan: ReferenceType[Plan]
+class _DispatchEntry:
+    plan: ReferenceType[CallPlan]
     numbers: tuple[_Number, ...]
     calls: int = 0
 
 
-def _numbers(operands: Sequence[Operand], plan: Plan) -> tuple[_Number, ...]:
+def _numbers(operands: Sequence[Operand], plan: CallPlan) -> tuple[_Number, ...]:
     typed = plan.artifact.typed
     found = []
     for i, (name, value) in enumerate(zip(typed.inputs, operands, strict=True)):
@@ -81,7 +81,7 @@ class Dispatch:
     __slots__ = ("_plans", "_tuple")
 
     def __init__(self, result_tuple: Any) -> None:
-        self._plans: dict[Hashable, _Entry] = {}
+        self._plans: dict[Hashable, _DispatchEntry] = {}
         self._tuple = result_tuple
 
     # One function, since each call made here is time of every quick call.
@@ -153,7 +153,7 @@ class Dispatch:
         operands: Sequence[Operand],
         results: Sequence[Array],
         out: Any,
-        plan: Plan,
+        plan: CallPlan,
     ) -> None:
         """Keep the plan of a call for calls like it, where arrays went in and came out as they were."""
         for value, operand in zip(inputs, operands, strict=True):
@@ -169,9 +169,9 @@ class Dispatch:
             return
         key = _key(context, inputs, given)
         if key is not None:
-            if len(self._plans) >= _ENTRIES:
+            if len(self._plans) >= _MAX_ENTRIES:
                 self._plans.clear()
-            self._plans[key] = _Entry(ref(plan), _numbers(operands, plan))
+            self._plans[key] = _DispatchEntry(ref(plan), _numbers(operands, plan))
 
 
 def _key(context: tuple[Hashable, ...], inputs: Sequence[Any], outs: tuple[Any, ...]) -> Hashable | None:

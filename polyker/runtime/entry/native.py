@@ -16,7 +16,7 @@ from weakref import ref
 
 import numpy as np
 
-from polyker.codegen.llvm.jit.call_table import WRITEABLE, Api, Objects
+from polyker.codegen.llvm.jit.call_table import WRITEABLE, ApiWord, Objects
 from polyker.process.jobs import once
 from polyker.runtime.arrays import NUMBERS
 from polyker.runtime.kinds import Array
@@ -24,22 +24,22 @@ from polyker.runtime.kinds import Array
 _FASTCALL_KEYWORDS = 0x0080 | 0x0002
 _NUMPY_API = "numpy._core._multiarray_umath"
 _FUNCTIONS = {  # index in numpy's table of functions, which is part of its binary interface
-    Api.EMPTY: 184,
-    Api.RETURN: 76,
-    Api.COPY: 50,
+    ApiWord.EMPTY: 184,
+    ApiWord.RETURN: 76,
+    ApiWord.COPY: 50,
 }
 _ABI_OF_NUMPY_2 = range(0x02000000, 0x03000000)
 _SYMBOLS = {
-    Api.VECTORCALL: "PyObject_Vectorcall",
-    Api.SAVE_THREAD: "PyEval_SaveThread",
-    Api.RESTORE_THREAD: "PyEval_RestoreThread",
-    Api.INCREF: "Py_IncRef",
-    Api.DECREF: "Py_DecRef",
-    Api.AS_DOUBLE: "PyFloat_AsDouble",
-    Api.AS_INTEGER: "PyLong_AsLongLongAndOverflow",
-    Api.FROM_INTEGER: "PyLong_FromLongLong",
-    Api.MALLOC: "PyMem_RawMalloc",
-    Api.FREE: "PyMem_RawFree",
+    ApiWord.VECTORCALL: "PyObject_Vectorcall",
+    ApiWord.SAVE_THREAD: "PyEval_SaveThread",
+    ApiWord.RESTORE_THREAD: "PyEval_RestoreThread",
+    ApiWord.INCREF: "Py_IncRef",
+    ApiWord.DECREF: "Py_DecRef",
+    ApiWord.AS_DOUBLE: "PyFloat_AsDouble",
+    ApiWord.AS_INTEGER: "PyLong_AsLongLongAndOverflow",
+    ApiWord.FROM_INTEGER: "PyLong_FromLongLong",
+    ApiWord.MALLOC: "PyMem_RawMalloc",
+    ApiWord.FREE: "PyMem_RawFree",
 }
 
 
@@ -173,7 +173,7 @@ def _word(address: int) -> int:
 
 def api_table() -> Array | Unavailable:
     """Return the addresses of what the entry calls, numpy's functions tried on arrays first."""
-    table = np.zeros(len(Api), np.int64)
+    table = np.zeros(len(ApiWord), np.int64)
     for symbol, name in _SYMBOLS.items():
         found = getattr(ctypes.pythonapi, name, None)
         if found is None:
@@ -198,9 +198,9 @@ def api_table() -> Array | Unavailable:
 def are_numpys(table: Array) -> bool:
     """Whether NumPy's functions of a table do what the entry expects of them, tried on arrays."""
     empty = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
-        int(table[Api.EMPTY])
+        int(table[ApiWord.EMPTY])
     )
-    copy = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.py_object)(int(table[Api.COPY]))
+    copy = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.py_object)(int(table[ApiWord.COPY]))
     dtype = np.dtype(np.int16)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(dtype))  # PyArray_Empty takes it
     made = empty(2, (ctypes.c_int64 * 2)(2, 3), dtype, 0)
@@ -208,7 +208,7 @@ def are_numpys(table: Array) -> bool:
         return False
     copy(made, np.full((2, 3), 7, dtype))
     # PyArray_Return takes the reference it is given and gives one back.
-    give = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(int(table[Api.RETURN]))
+    give = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(int(table[ApiWord.RETURN]))
     scalar = np.array(7, dtype)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(scalar))
     return bool((made == 7).all()) and type(give(scalar)) is np.int16

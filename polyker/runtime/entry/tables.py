@@ -15,12 +15,21 @@ import numpy as np
 
 from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.ir.work import exceeds
-from polyker.codegen.llvm.jit.call_table import NAMES, OUTPUTS, POINTERS, ROWS, Kind, Record, Row, Table
+from polyker.codegen.llvm.jit.call_table import (
+    NAMES,
+    OUTPUTS,
+    POINTERS,
+    ROWS,
+    ParameterKind,
+    RecordWord,
+    RowWord,
+    TableWord,
+)
 from polyker.ir.program import Program
 from polyker.ir.promotion import integer_range
 from polyker.ir.typed import TypedTensor
 from polyker.runtime.arrays import NUMBERS
-from polyker.runtime.calls import Plan, told
+from polyker.runtime.calls import CallPlan, told
 from polyker.runtime.entry.dispatch import MISSING
 from polyker.runtime.entry.native import Native, native
 from polyker.runtime.kinds import Array
@@ -28,22 +37,22 @@ from polyker.runtime.memory import address
 
 # Operations from which on a kernel lets other threads run: 10 to 30 microseconds of work, against the 0.05 that giving the
 # interpreter's lock away and taking it back cost.
-LONG = 300_000
+UNLOCK_OPERATIONS = 300_000
 _OUT = sys.intern("out")
 _EXACT = 1 << 53  # integers up to it are doubles
 _NO_SLOT = POINTERS - 1
 
 
-def failed(plan: Plan, status: int, pointers: int) -> None:
+def failed(plan: CallPlan, status: int, pointers: int) -> None:
     """Raise what a kernel's status means; `pointers`: where those to the arguments lie."""
     count = len(plan.artifact.arguments)
     raise told(plan, status, [p or 0 for p in (ctypes.c_void_p * count).from_address(pointers)] if count else [])
 
 
-class _Row(NamedTuple):
+class _TableRow(NamedTuple):
     """A row: its plan, the types of the arguments that it is for, its words, and the objects that these point to."""
 
-    plan: ReferenceType[Plan]
+    plan: ReferenceType[CallPlan]
     kinds: tuple[type, ...]
     words: Array
     objects: tuple[object, ...]
@@ -93,26 +102,26 @@ class CallTable:
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
         self._lock = threading.Lock()
-        self.kept_rows: list[list[_Row]] = []  # by place in the table; it points to one of each
+        self.kept_rows: list[list[_TableRow]] = []  # by place in the table; it points to one of each
         self._next = 0
-        words = np.zeros(len(Table) - 1 + ROWS, np.int64)
-        words[Table.API] = address(api)
-        words[Table.SLOW] = 0 if slow is None else id(slow)
-        words[Table.MISSING] = id(MISSING)
-        words[Table.FAILED] = id(failed)
-        words[Table.ARRAY], words[Table.FLOAT], words[Table.INT] = id(np.ndarray), id(float), id(int)
-        words[Table.TUPLE] = id(tuple)
-        words[Table.NONE], words[Table.OUT] = id(None), id(_OUT)
-        words[Table.POSITIONAL], words[Table.COUNT] = len(program.parameters), len(self._names)
-        words[Table.NAMES] = address(identities)
-        words[Table.RESULT] = 0 if result is None else id(result)
+        words = np.zeros(len(TableWord) - 1 + ROWS, np.int64)
+        words[TableWord.API] = address(api)
+        words[TableWord.SLOW] = 0 if slow is None else id(slow)
+        words[TableWord.MISSING] = id(MISSING)
+        words[TableWord.FAILED] = id(failed)
+        words[TableWord.ARRAY], words[TableWord.FLOAT], words[TableWord.INT] = id(np.ndarray), id(float), id(int)
+        words[TableWord.TUPLE] = id(tuple)
+        words[TableWord.NONE], words[TableWord.OUT] = id(None), id(_OUT)
+        words[TableWord.POSITIONAL], words[TableWord.COUNT] = len(program.parameters), len(self._names)
+        words[TableWord.NAMES] = address(identities)
+        words[TableWord.RESULT] = 0 if result is None else id(result)
         self.words = words
 
     def callable(self, made: Native) -> Callable[..., Any]:
         """Return the callable; it keeps this table, which does not keep it."""
         return made.make((self.words, self))
 
-    def add(self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
+    def add(self, plan: CallPlan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
         """Let calls like one with these inputs and sizes go straight to the plan's kernel; return whether they do now."""
         if len(self._names) > NAMES:
             return False
@@ -125,7 +134,7 @@ class CallTable:
         finally:
             self._lock.release()
 
-    def _added(self, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
+    def _added(self, plan: CallPlan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
         kinds = tuple(map(type, inputs))  # a number may come as a float, as one of numpy's, or as an array
         if any(row.plan() is plan and row.kinds == kinds for row in self.rows):
             return True
@@ -136,20 +145,20 @@ class CallTable:
             made = self._row(plan, weak, inputs, sizes) if len(plan.rows) < ROWS else None
             if made is None:
                 return False
-            row = plan.rows[key] = _Row(weak, kinds, *made)
+            row = plan.rows[key] = _TableRow(weak, kinds, *made)
         self._put(row)
         return True
 
     @property
-    def rows(self) -> list[_Row]:
+    def rows(self) -> list[_TableRow]:
         """The rows that the table points to."""
-        at = (int(self.words[Table.ROW + k]) for k in range(int(self.words[Table.ROWS])))
+        at = (int(self.words[TableWord.ROW + k]) for k in range(int(self.words[TableWord.ROWS])))
         return [
             next(row for row in kept if address(row.words) == place)
             for place, kept in zip(at, self.kept_rows, strict=False)
         ]
 
-    def _put(self, row: _Row) -> None:
+    def _put(self, row: _TableRow) -> None:
         """Let the table point to a row: in place of one whose plan is gone, else behind the others, else of the oldest."""
         rows = self.rows
         k = next((k for k, old in enumerate(rows) if old.plan() is None), len(rows))
@@ -159,26 +168,26 @@ class CallTable:
         if k == len(self.kept_rows):
             self.kept_rows.append([])
         self.kept_rows[k].append(row)
-        self.words[Table.ROW + k] = address(row.words)
-        self.words[Table.ROWS] = max(k + 1, len(rows))
+        self.words[TableWord.ROW + k] = address(row.words)
+        self.words[TableWord.ROWS] = max(k + 1, len(rows))
         del self.kept_rows[k][:-1]
 
     def _row(
-        self, plan: Plan, weak: ReferenceType[Plan], inputs: Sequence[Any], sizes: Mapping[str, int]
+        self, plan: CallPlan, weak: ReferenceType[CallPlan], inputs: Sequence[Any], sizes: Mapping[str, int]
     ) -> tuple[Array, tuple[object, ...]] | None:
         """Return the words of a row, and the objects that they point to; None where the entry knows no such call."""
         typed = plan.artifact.typed
-        block = _Block(len(Row))
+        block = _RowBlock(len(RowWord))
         parameters = []
         objects: list[object] = [plan.results]
         for name in self._names:
             place = self._inputs.get(name)
             if place is None:
-                found: dict[Record, int] = {Record.KIND: Kind.ABSENT}
+                found: dict[RecordWord, int] = {RecordWord.KIND: ParameterKind.ABSENT}
                 if name in self._fixed:
-                    found = {Record.KIND: Kind.FIXED, Record.DTYPE: self._fixed[name]}
+                    found = {RecordWord.KIND: ParameterKind.FIXED, RecordWord.DTYPE: self._fixed[name]}
                 elif name in sizes:
-                    found = {Record.KIND: Kind.SIZE, Record.DTYPE: sizes[name]}
+                    found = {RecordWord.KIND: ParameterKind.SIZE, RecordWord.DTYPE: sizes[name]}
             else:
                 slot = plan.inputs.index(place) if place in plan.inputs else _NO_SLOT
                 value = inputs[place]
@@ -187,14 +196,14 @@ class CallTable:
                     if tensor.limits is not None:
                         return None
                     objects.append(value.dtype)
-                    found = {Record.KIND: Kind.ARRAY, Record.SLOT: slot} | block.array(
+                    found = {RecordWord.KIND: ParameterKind.ARRAY, RecordWord.SLOT: slot} | block.array(
                         value.dtype, value.shape, value.strides
                     )
                 else:
                     scalar = _scalar(type(value), tensor)
                     if scalar is None or slot == _NO_SLOT:
                         return None
-                    found = scalar | {Record.SLOT: slot}
+                    found = scalar | {RecordWord.SLOT: slot}
             parameters.append(found)
         starts = dict(plan.copies)
         results = []
@@ -203,36 +212,36 @@ class CallTable:
             if k in starts:
                 label = next(name for name, i in self._inputs.items() if i == starts[k])
                 origin = self._names.index(label)
-            results.append(block.array(dtype, shape, strides) | {Record.EXTRA: origin})
+            results.append(block.array(dtype, shape, strides) | {RecordWord.EXTRA: origin})
         if len(results) > OUTPUTS or len(plan.inputs) + len(results) + len(plan.scratch) >= _NO_SLOT:
             return None
         fresh = all(0 in n or _row_major(n, d) == s for (n, d), s in zip(plan.results, plan.strides, strict=True))
         numbers = {
-            Row.PLAN: id(weak),
-            Row.FUNCTION: plan.artifact.code.address,
-            Row.INTEGERS: ctypes.addressof(plan.integers),
-            Row.UNLOCK: int(_is_long(plan)),
-            Row.MARK: plan.mark.address,
-            Row.PASSED: len(plan.inputs),
-            Row.OUTPUTS: len(results),
-            Row.MISALIGNED: plan.misaligned,
-            Row.FRESH: int(fresh),
+            RowWord.PLAN: id(weak),
+            RowWord.FUNCTION: plan.artifact.code.address,
+            RowWord.INTEGERS: ctypes.addressof(plan.integers),
+            RowWord.UNLOCK: int(_is_long(plan)),
+            RowWord.MARK: plan.mark.address,
+            RowWord.PASSED: len(plan.inputs),
+            RowWord.OUTPUTS: len(results),
+            RowWord.MISALIGNED: plan.misaligned,
+            RowWord.FRESH: int(fresh),
             # Of several that start from arguments one could lie on another's argument, and be filled before that is read.
-            Row.TAKES: int(len(starts) <= 1),
-            Row.SCRATCH: len(plan.scratch),
-            Row.SCRATCH_BYTES: plan.scratch_size,
+            RowWord.TAKES: int(len(starts) <= 1),
+            RowWord.SCRATCH: len(plan.scratch),
+            RowWord.SCRATCH_BYTES: plan.scratch_size,
         }
         pointers = {
-            Row.SCRATCH_OFFSETS: block.put(plan.scratch),
-            Row.PARAMETERS: block.records(parameters),
-            Row.RESULTS: block.records(results),
-            Row.BOUNDS: block.put([end for pair in plan.bounds for end in pair]),
+            RowWord.SCRATCH_OFFSETS: block.put(plan.scratch),
+            RowWord.PARAMETERS: block.records(parameters),
+            RowWord.RESULTS: block.records(results),
+            RowWord.BOUNDS: block.put([end for pair in plan.bounds for end in pair]),
         }
         return block.finished(numbers, pointers), tuple(objects)
 
 
 def adopted(
-    table: CallTable | None, callee: Callee, plan: Plan, inputs: Sequence[Any], sizes: Mapping[str, int]
+    table: CallTable | None, callee: Callee, plan: CallPlan, inputs: Sequence[Any], sizes: Mapping[str, int]
 ) -> tuple[CallTable, Callable[..., Any]] | None:
     """Add a row to `table`, or to a new one, which is returned with its callable; None where nothing new came of it.
 
@@ -248,7 +257,7 @@ def adopted(
     return (table, table.callable(made)) if table.add(plan, inputs, sizes) else None
 
 
-class _Block:
+class _RowBlock:
     """A row and all that it points to in one array, addresses filled in when it is complete."""
 
     def __init__(self, head: int) -> None:
@@ -260,20 +269,20 @@ class _Block:
         self._words += words
         return len(self._words) - len(words)
 
-    def array(self, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int]) -> dict[Record, int]:
+    def array(self, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int]) -> dict[RecordWord, int]:
         """Return the words of a record for arrays like that."""
         place = self.put([*shape, *strides])
-        return {Record.DTYPE: id(dtype), Record.RANK: len(shape), Record.SHAPE: place}
+        return {RecordWord.DTYPE: id(dtype), RecordWord.RANK: len(shape), RecordWord.SHAPE: place}
 
-    def records(self, records: Sequence[Mapping[Record, int]]) -> int:
+    def records(self, records: Sequence[Mapping[RecordWord, int]]) -> int:
         """Append records and return their place."""
         place = len(self._words)
         for record in records:
-            self._words += [record.get(word, 0) for word in Record]
-            self._addresses.append(len(self._words) - len(Record) + Record.SHAPE)
+            self._words += [record.get(word, 0) for word in RecordWord]
+            self._addresses.append(len(self._words) - len(RecordWord) + RecordWord.SHAPE)
         return place
 
-    def finished(self, numbers: Mapping[Row, int], pointers: Mapping[Row, int]) -> Array:
+    def finished(self, numbers: Mapping[RowWord, int], pointers: Mapping[RowWord, int]) -> Array:
         """Return the row, its head filled in."""
         for word, value in (numbers | pointers).items():  # type: ignore[operator]
             self._words[word] = value
@@ -282,22 +291,26 @@ class _Block:
         return array
 
 
-def _scalar(given: type, tensor: TypedTensor) -> dict[Record, int] | None:
+def _scalar(given: type, tensor: TypedTensor) -> dict[RecordWord, int] | None:
     """Return the words of a record for numbers of a type that are given for `tensor`; None for those left out."""
     dtype = tensor.dtype
     if given in NUMBERS and given is dtype.numpy.type and tensor.limits is None:
-        return {Record.KIND: Kind.SCALAR, Record.DTYPE: id(given)}
+        return {RecordWord.KIND: ParameterKind.SCALAR, RecordWord.DTYPE: id(given)}
     if given is float and dtype.name == "f64":
-        return {Record.KIND: Kind.FLOAT_F64}
+        return {RecordWord.KIND: ParameterKind.FLOAT_F64}
     if given is float and dtype.name == "f32":
         (limit,) = struct.unpack("<q", struct.pack("<d", float(np.finfo(np.float32).max)))
-        return {Record.KIND: Kind.FLOAT_F32, Record.EXTRA: limit}
+        return {RecordWord.KIND: ParameterKind.FLOAT_F32, RecordWord.EXTRA: limit}
     if given is int and dtype.name in ("f64", "f32"):
-        kind = Kind.INT_F64 if dtype.name == "f64" else Kind.INT_F32
-        return {Record.KIND: kind, Record.LOW: -_EXACT, Record.HIGH: _EXACT}
+        kind = ParameterKind.INT_F64 if dtype.name == "f64" else ParameterKind.INT_F32
+        return {RecordWord.KIND: kind, RecordWord.LOW: -_EXACT, RecordWord.HIGH: _EXACT}
     if given is int and dtype.is_integer:
         low, high = tensor.limits or integer_range(dtype)
-        return {Record.KIND: Kind.INT, Record.LOW: max(low, -(1 << 63)), Record.HIGH: min(high, (1 << 63) - 1)}
+        return {
+            RecordWord.KIND: ParameterKind.INT,
+            RecordWord.LOW: max(low, -(1 << 63)),
+            RecordWord.HIGH: min(high, (1 << 63) - 1),
+        }
     return None
 
 
@@ -310,7 +323,9 @@ def _row_major(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _is_long(plan: Plan) -> bool:
+def _is_long(plan: CallPlan) -> bool:
     """Whether the interpreter's lock is given away: no thread waits for others with it."""
     kernel = plan.artifact.kernel
-    return is_parallel(kernel) or exceeds(kernel.body, dict(zip(kernel.integers, plan.integers, strict=False)), LONG)
+    return is_parallel(kernel) or exceeds(
+        kernel.body, dict(zip(kernel.integers, plan.integers, strict=False)), UNLOCK_OPERATIONS
+    )

@@ -17,12 +17,12 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import FAR, MemoryAccess, tensor_elements
 from polyker.cost.memory import passed
 from polyker.cost.own_distances import free_iterators
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.cost.table import GAIN_OF_KIND, LOAD, ROW
 from polyker.ir.decision import Decision
 from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import Target
-from polyker.schedule.fusion.groups import REACH, Group, grow
+from polyker.schedule.fusion.groups import MAX_ITEM_DISTANCE, Group, grow
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.fusion.move import moved
 from polyker.schedule.fusion.zip import paired
@@ -56,7 +56,7 @@ class Fusion:
     gain: float
     total: float
     strain: tuple[float, ...] = ()
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[TilePlan, ...] = ()
 
     @property
     def pays(self) -> bool:
@@ -126,7 +126,7 @@ def best_fusion(
 def _shallow(program: TypedProgram, items: list[Item]) -> list[Item]:
     """Return the items that share fewer loops with the first one than the next that shares any."""
     group, left = Group.of(items[0]), list[Item]()
-    for item in items[1 : REACH + 1]:
+    for item in items[1 : MAX_ITEM_DISTANCE + 1]:
         wider = group.joined(program, item)
         if wider is not None and len(group.items) > 1 and len(wider.dims) < len(group.dims):
             left.append(item)
@@ -168,7 +168,7 @@ class _Costs:
     target: Target
 
     def __post_init__(self) -> None:
-        self.plans: dict[tuple[int, int, bool], Plan] = {}
+        self.plans: dict[tuple[int, int, bool], TilePlan] = {}
         self.kept: dict[int, frozenset[str]] = {}
         self.blocks: dict[int, bool] = {}
         self.sizes: dict[tuple[int, str, int, int], int] = {}
@@ -192,7 +192,7 @@ class _Costs:
         plans = tuple(self.plan(n, rows) for n in range(len(self.group.items)))
         return paired(self.program, self.group.items, plans, self.target)
 
-    def plan(self, n: int, rows: int, together: bool = True) -> Plan:
+    def plan(self, n: int, rows: int, together: bool = True) -> TilePlan:
         """Return the tile of an item inside so many common loops; not `together`: of an item by itself."""
         if (n, rows, together) not in self.plans:
             item = self.group.items[n]
@@ -209,7 +209,7 @@ class _Costs:
     def _steady(self) -> frozenset[str]:
         return invariant_tensors(self.group)
 
-    def _plan(self, item: Item, fixed: tuple[str, ...], invariant: frozenset[str] | None) -> Plan:
+    def _plan(self, item: Item, fixed: tuple[str, ...], invariant: frozenset[str] | None) -> TilePlan:
         statement = moved(self.program, item.statement, fixed, len(fixed))
         free = tuple(i for i in item.free if i not in fixed)
         if item.carried in fixed:

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, accesses
-from polyker.cost.plan import MOST_OPERATIONS, Plan, is_costly, unrolled, values
+from polyker.cost.plan import MOST_OPERATIONS, TilePlan, is_costly, unrolled, values
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index
+from polyker.ir.expr import Call, Expr, IndexExpr
 from polyker.ir.quasi_affine import is_quasi_affine, substitute
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -48,7 +48,7 @@ def joined(program: TypedProgram, items: list[Item], worth: Callable[[Item, Type
 
 
 def carries(
-    program: TypedProgram, epilogue: TypedStatement, statement: TypedStatement, plan: Plan, layout: Layouts
+    program: TypedProgram, epilogue: TypedStatement, statement: TypedStatement, plan: TilePlan, layout: Layouts
 ) -> bool:
     """Whether a reduction's tile had better store the epilogue's value than its results."""
     size = sum(1 for e in values(epilogue.expr) if isinstance(e, Call))
@@ -63,7 +63,7 @@ def carries(
 
 
 def stored_with(
-    program: TypedProgram, epilogue: TypedStatement | None, statement: TypedStatement, plan: Plan, layout: Layouts
+    program: TypedProgram, epilogue: TypedStatement | None, statement: TypedStatement, plan: TilePlan, layout: Layouts
 ) -> TypedStatement | None:
     """Return the epilogue whose value a reduction's tiles store: all its elements are theirs, and it is cheap there."""
     return epilogue if epilogue is not None and carries(program, epilogue, statement, plan, layout) else None
@@ -97,8 +97,8 @@ def _epilogue(program: TypedProgram, item: Item, reader: Item) -> TypedStatement
     if len(reads) != 1 or not all(is_quasi_affine(s) for r in last.reads() for s in r.subscripts):
         return None
     (read,) = reads
-    own = [s.name for s in statement.subscripts if isinstance(s, Index)]
-    there = [s.name for s in read.subscripts if isinstance(s, Index)]
+    own = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
+    there = [s.name for s in read.subscripts if isinstance(s, IndexExpr)]
     if (
         read.pad is not None
         or len(own) != len(there)
@@ -117,7 +117,7 @@ def _renamed(
     back = {own: theirs for theirs, own in names.items()}
     source, target = ", ".join(last.iterators), ", ".join(back[i] for i in kept)
     onto = read_map(f"{parameters(program)}{{ {last.name}[{source}] -> [{target}] }}")
-    places: dict[str, Expr] = {theirs: Index(own, i64) for theirs, own in names.items()}
+    places: dict[str, Expr] = {theirs: IndexExpr(own, i64) for theirs, own in names.items()}
     return replace(
         last,
         iterators=kept,

@@ -10,9 +10,9 @@ from polyker.schedule.fusion.items import Item, follows, walks_with
 
 # Most statements after the first that may join its group: farther ones find nothing in the caches (experience value; bounds the
 # search).
-REACH = 32
+MAX_ITEM_DISTANCE = 32
 # Least ratio of a loop's extent to the shift by which a statement waits for what it reads (experience value).
-SHORT = 4
+MIN_EXTENT_PER_SHIFT = 4
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Group:
                 late = tuple(
                     n for n, lag in zip(bound, lags, strict=True) if not (lag.exact and shifts[n] + lag.most == shift)
                 )
-                if shift * SHORT > item.measured.extent(iterator):
+                if shift * MIN_EXTENT_PER_SHIFT > item.measured.extent(iterator):
                     continue
                 if shift == 0 and not late:
                     return iterator, 0, ()
@@ -125,7 +125,7 @@ def grow(
     group = Group.of(items[0])
     before: list[Item] = []
     after: list[Item] = []
-    for item in items[1 : REACH + 1]:
+    for item in items[1 : MAX_ITEM_DISTANCE + 1]:
         if any(a.conflicts(item) for a in after):
             after.append(item)
             continue
@@ -136,4 +136,4 @@ def grow(
             after.append(item)
         else:
             before.append(item)
-    return group, before, after + items[REACH + 1 :]
+    return group, before, after + items[MAX_ITEM_DISTANCE + 1 :]

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import islpy as isl
 
-from polyker.cost.measure import Measured
-from polyker.cost.plan import Plan
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import TilePlan
 from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -33,12 +33,12 @@ class Item:
     start: TypedStatement | None
     reduces: bool
     make_free: Callable[[], tuple[str, ...]] = field(repr=False)
-    make_measured: Callable[[], Measured] = field(repr=False)
+    make_measured: Callable[[], MeasuredStatement] = field(repr=False)
     epilogue: TypedStatement | None = None
     # Whether loops run in order, so that one may carry what a statement reads of its own elements.
     in_order: bool = False
     # Tiles that the model chose for it inside some loops, by these and by the tensors that may be copied before them.
-    plans: dict[tuple[tuple[str, ...], frozenset[str] | None], Plan] = field(default_factory=dict, repr=False)
+    plans: dict[tuple[tuple[str, ...], frozenset[str] | None], TilePlan] = field(default_factory=dict, repr=False)
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Item:
         return self.free if self.carried is None else (self.carried, *self.free)
 
     @cached_property
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredStatement:
         """The strides and extents."""
         return self.make_measured()
 
@@ -125,7 +125,7 @@ class Lag:
 
 # Most iterations of a common loop by which a statement may lag behind one that it reads: their values wait in a buffer
 # (experience value).
-MOST_LAG = 64
+MAX_LAG = 64
 
 
 def follows(program: TypedProgram, first: Item, a: str, second: Item, b: str) -> Lag | None:
@@ -137,7 +137,7 @@ def follows(program: TypedProgram, first: Item, a: str, second: Item, b: str) ->
             if one.tensor != other.tensor or not (one.is_write or other.is_write):
                 continue
             found = _step(program, one, a, other, b)
-            if found is None or found.most > MOST_LAG:
+            if found is None or found.most > MAX_LAG:
                 return None
             together = found.with_(together)
     return Lag(0, True) if together is None else together
@@ -150,7 +150,7 @@ def walks_with(first: Item, a: str, second: Item, b: str) -> bool:
         for other in second.touches:
             if one.tensor == other.tensor:
                 ahead = _ahead(one, a, other, b)
-                if ahead is not None and abs(ahead) <= MOST_LAG:
+                if ahead is not None and abs(ahead) <= MAX_LAG:
                     found = True
                 elif _uses(one, a) or _uses(other, b):
                     return False

@@ -13,7 +13,7 @@ from math import prod
 from typing import Protocol
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Literal, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, walk
 from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, is_quasi_affine, lit, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -47,7 +47,7 @@ class Scheduler(Protocol):
 
 
 @dataclass(frozen=True)
-class Together:
+class FusedNest:
     """`bodies`: the statements that stand for each item; `before`: copies of operands that run before the common loops."""
 
     bodies: tuple[tuple[TypedStatement, ...], ...]
@@ -55,7 +55,7 @@ class Together:
     nest: Nest
 
 
-def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
+def fused(scheduler: Scheduler, fusion: Fusion) -> FusedNest | None:
     """Return the statements that stand for each item of a group, and the tree that runs them together.
 
     None where an item's nest makes copies inside the common loops that do not depend on these, or has tiles that a block is
@@ -111,7 +111,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> Together | None:
     tree = band(within, tree)
     statements = tuple(s for f in children for s in f.statements)
     together = Nest(tuple(s for b in bodies for s in b if s.name in statements), tree)
-    return Together(tuple(bodies), tuple(before), together)
+    return FusedNest(tuple(bodies), tuple(before), together)
 
 
 def _paired(program: TypedProgram, fusion: Fusion, children: list[Filter], target: Target) -> list[Filter]:
@@ -175,21 +175,21 @@ def _inside(scheduler: Scheduler, program: TypedProgram, item: Item, rows: tuple
 def _of_start(item: Item, iterators: tuple[str, ...]) -> tuple[str, ...]:
     """Return the iterators of a reduction's start that have the place of the reduction's own in the target."""
     assert item.start is not None
-    places = {s.name: n for n, s in enumerate(item.statement.subscripts) if isinstance(s, Index)}
-    names = [s.name for s in item.start.subscripts if isinstance(s, Index)]
+    places = {s.name: n for n, s in enumerate(item.statement.subscripts) if isinstance(s, IndexExpr)}
+    names = [s.name for s in item.start.subscripts if isinstance(s, IndexExpr)]
     return tuple(names[places[i]] for i in iterators)
 
 
 def _member(step: int, origin: int, found: list[tuple[str, int, str]]) -> Member:
     """Return one common loop; all blocks are counted from one origin."""
     first = 0 if step > 1 else -origin
-    times = tuple((s, floordiv(add(Index(i, i64), lit(-first - lo)), step)) for s, lo, i in found)
+    times = tuple((s, floordiv(add(IndexExpr(i, i64), lit(-first - lo)), step)) for s, lo, i in found)
     return Member(times, f"{found[0][2]}.rows" if step > 1 else found[0][2])
 
 
 def _within(iterator: str, origin: int, block: int) -> Expr:
     """Return an iterator's value counted as if its block were the first one."""
-    return add(mod(add(Index(iterator, i64), lit(-origin)), block), lit(origin))
+    return add(mod(add(IndexExpr(iterator, i64), lit(-origin)), block), lit(origin))
 
 
 def _cuts_evenly(tree: Tree, statement: str, iterator: str, block: int) -> bool:

@@ -7,17 +7,17 @@ from polyker.ir.decision import Decision
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.schedule.fusion.cost import fusion_of
-from polyker.schedule.fusion.groups import REACH, Group
+from polyker.schedule.fusion.groups import MAX_ITEM_DISTANCE, Group
 from polyker.schedule.fusion.items import Item
 
 # Most refused fusions that a schedule explains: each evaluates the cost model again.
-REASONS = 8
+MAX_REASONS = 8
 
 
 def why_apart(program: TypedProgram, items: list[Item], target: Target) -> Decision | None:
     """Return why the first item does not run together with the next one that uses what it writes; None if none does."""
     first = items[0]
-    other = next((i for i in items[1 : REACH + 1] if first.writes & i.tensors), None)
+    other = next((i for i in items[1 : MAX_ITEM_DISTANCE + 1] if first.writes & i.tensors), None)
     if other is None:
         return None
     why = _why(program, first, other, target)

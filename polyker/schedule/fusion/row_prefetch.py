@@ -19,7 +19,7 @@ from polyker.cost.measure import MemoryAccess
 from polyker.cost.memory import prefetches_next_rows
 from polyker.cost.prefetch import is_row, is_walked
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, lit, substitute
 from polyker.ir.typed import PrefetchRead, Role, TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -27,7 +27,7 @@ from polyker.schedule.fusion.cost import Fusion
 from polyker.schedule.nests.stream import streams
 
 # Bytes of a row that are prefetched, and the least bytes of such a row: shorter ones are part of a page's stream.
-HEAD, LEAST_ROW = 1024, 2048
+ROW_HEAD_BYTES, MIN_PREFETCHED_ROW_BYTES = 1024, 2048
 
 Bodies = list[tuple[TypedStatement, ...]]
 
@@ -59,12 +59,12 @@ def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Ta
     for n, (item, plan) in enumerate(zip(items, fusion.plans, strict=True)):
         if plan.vector is None:
             continue
-        here = {loop[n]: Index(i, i64) for loop, i in zip(loops, own, strict=True)}
-        later = here | {loops[-1][n]: add(Index(own[-1], i64), lit(fusion.steps()[-1]))}
+        here = {loop[n]: IndexExpr(i, i64) for loop, i in zip(loops, own, strict=True)}
+        later = here | {loops[-1][n]: add(IndexExpr(own[-1], i64), lit(fusion.steps()[-1]))}
         measured, vector = item.measured, plan.vector
         for a in measured.accesses:
             far = measured.footprint(a) * a.itemsize > target.cache(2).size
-            if not far or measured.extent(vector) * a.itemsize < LEAST_ROW:
+            if not far or measured.extent(vector) * a.itemsize < MIN_PREFETCHED_ROW_BYTES:
                 continue
             if n <= last and is_row(program, measured, a, vector):
                 first = min(first, n)
@@ -100,7 +100,7 @@ def _head(fusion: Fusion, n: int, access: MemoryAccess, row: Mapping[str, Expr],
     subscripts = item.statement.subscripts if access.read is None else access.read.subscripts
     begin = {i: lit(item.measured.lo(i)) for i in item.statement.iterators} | dict(row)
     elements = []
-    for k in range(HEAD // line):
+    for k in range(ROW_HEAD_BYTES // line):
         at = begin | ({vector: lit(item.measured.lo(vector) + k * line // access.itemsize)} if vector else {})
         elements.append(PrefetchRead(Read(access.tensor, tuple(substitute(s, at) for s in subscripts))))
     return tuple(elements)

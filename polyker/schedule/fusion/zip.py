@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.cost.plan import Plan, unrolled
+from polyker.cost.plan import TilePlan, unrolled
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.schedule.fusion.items import Item, are_apart
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, MemberKind, Scope, Sequence, Tree
 
-Names = tuple[str, ...]
+IteratorNames = tuple[str, ...]
 
 
-def paired(program: TypedProgram, items: tuple[Item, ...], plans: tuple[Plan, ...], target: Target) -> list[int | None]:
+def paired(
+    program: TypedProgram, items: tuple[Item, ...], plans: tuple[TilePlan, ...], target: Target
+) -> list[int | None]:
     """Return of each item which earlier one it is to share its loops with, if any.
 
     They have tiles of one shape, read the same, and the registers hold the accumulators of both; and nothing from the earlier one
@@ -46,7 +48,7 @@ def paired(program: TypedProgram, items: tuple[Item, ...], plans: tuple[Plan, ..
     return found
 
 
-def _alike(one: Plan, other: Plan) -> bool:
+def _alike(one: TilePlan, other: TilePlan) -> bool:
     """Whether two tiles have one shape."""
     sizes = [[p.lanes, p.chunks, *(s for _, s in p.others)] for p in (one, other)]
     return one.vector is not None and other.vector is not None and sizes[0] == sizes[1]
@@ -60,7 +62,7 @@ def zipped(first: Filter, second: Filter, *, whole: bool = False) -> Filter | No
     return Filter((*first.statements, *second.statements), tree, (*first.conditions, *second.conditions))
 
 
-def _trees(here: Names, one: Tree, there: Names, other: Tree, *, whole: bool) -> Tree | None:
+def _trees(here: IteratorNames, one: Tree, there: IteratorNames, other: Tree, *, whole: bool) -> Tree | None:
     match one, other:
         case Band(), Band():
             return _bands(here, one, there, other, whole=whole)
@@ -80,12 +82,12 @@ def _trees(here: Names, one: Tree, there: Names, other: Tree, *, whole: bool) ->
             return None
 
 
-def _bands(here: Names, one: Band, there: Names, other: Band, *, whole: bool) -> Tree | None:
+def _bands(here: IteratorNames, one: Band, there: IteratorNames, other: Band, *, whole: bool) -> Tree | None:
     """Return the loops of both; from the first that is not serial on each has its own, unless they share the `whole` tree."""
     a, b = one.members[0], other.members[0]
     if (a.kind, a.extent) != (b.kind, b.extent):
         return None
-    if a.kind is not Kind.SERIAL and not whole:
+    if a.kind is not MemberKind.SERIAL and not whole:
         return Sequence((Filter(here, one), Filter(there, other)))
     inside = _trees(here, _rest(one), there, _rest(other), whole=whole)
     return None if inside is None else Band((replace(a, times=(*a.times, *b.times)),), inside)

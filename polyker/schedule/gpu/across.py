@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import Gpu
 
 # Threads of a block that reduce one element: where several blocks share its terms, and where one block has them all (1024: a
 # block's most threads).
-FEW, MANY = 256, 1024
+SHARED_ELEMENT_THREADS, LONE_BLOCK_THREADS = 256, 1024
 # Most terms of an element that one block reduces, so that what follows can be in the same launch (experience value).
-LONG = 1 << 14
+MAX_LONE_BLOCK_TERMS = 1 << 14
 # Least terms of a thread, to pay for the synchronisation (experience value).
-TERMS = 8
+MIN_TERMS_PER_THREAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Across:
     cut: str = ""
 
 
-def has_gathers(measured: Measured) -> bool:
+def has_gathers(measured: MeasuredStatement) -> bool:
     """Return whether a statement computes places that it reads or writes from what it reads."""
     subscripts = [s for a in measured.accesses if a.read is not None for s in a.read.subscripts]
     return not all(map(is_quasi_affine, (*subscripts, *measured.statement.subscripts)))
 
 
-def across(measured: Measured, gpu: Gpu) -> Across | None:
+def across(measured: MeasuredStatement, gpu: Gpu) -> Across | None:
     """Return how the terms of each element are dealt out; None where a thread had better sum those of its own elements.
 
     So where neighbouring threads then read neighbours, and would not by elements of their own, or elements are too few for the
@@ -56,17 +56,17 @@ def across(measured: Measured, gpu: Gpu) -> Across | None:
     terms = prod(measured.extent(i) for i in statement.reduced)
     if 8 * elements <= gpu.processors and any(measured.expected(i) is None for i in statement.reduced):
         terms = max(
-            terms, gpu.processors * gpu.resident * TERMS
+            terms, gpu.processors * gpu.resident * MIN_TERMS_PER_THREAD
         )  # of so few elements, too few threads cost more than too many
-    most = min(gpu.processors * gpu.resident // elements, terms // TERMS)
+    most = min(gpu.processors * gpu.resident // elements, terms // MIN_TERMS_PER_THREAD)
     if not any(abs(largest.stride(i)) == 1 for i in kept):
         most = max(most, min(gpu.warp, terms // 2))
     if most < gpu.warp or long < gpu.warp // 2:
         return None
     count = _below(most)
     room = _below(long // 2)
-    whole = elements >= gpu.processors or (terms <= LONG and 2 * room >= min(count, MANY))
-    width = max(gpu.warp, min(count, MANY if whole else FEW, room))
+    whole = elements >= gpu.processors or (terms <= MAX_LONE_BLOCK_TERMS and 2 * room >= min(count, LONE_BLOCK_THREADS))
+    width = max(gpu.warp, min(count, LONE_BLOCK_THREADS if whole else SHARED_ELEMENT_THREADS, room))
     blocks = 1 if whole else max(1, count // width)
     cut = (
         along if long >= 2 * width * blocks else max(statement.reduced, key=lambda i: (i != along, measured.extent(i)))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from polyker.cost.measure import Layouts, Measured, measure
+from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.cost.own_distances import elements_apart, free_iterators
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, floordiv, lit, mod
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.poly.isl import read_set
-from polyker.rewrite.core.accumulate import AccumulatorLayout, Lanes, accumulate, starts_fresh
+from polyker.rewrite.core.accumulate import AccumulatorLayout, PartialSums, accumulate, starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes, recurrence
 from polyker.rewrite.reductions.split_scan import ScanRuns, split_scan
@@ -28,31 +28,31 @@ from polyker.schedule.fusion.epilogue import joined
 from polyker.schedule.fusion.groups import Group
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.across import Across, across
-from polyker.schedule.gpu.columns import ColumnParts, Columns, choose_columns, columns_nest
-from polyker.schedule.gpu.contract import Contraction, Runs, choose_contraction, choose_runs
+from polyker.schedule.gpu.columns import ColumnParts, ColumnReduction, choose_columns, columns_nest
+from polyker.schedule.gpu.contract import ContractionTiling, Runs, choose_contraction, choose_runs
 from polyker.schedule.gpu.contract_nest import contraction_nest, results_of
-from polyker.schedule.gpu.fuse import Together, grown, of_one_shape, promotions
-from polyker.schedule.gpu.map import Mapping, below, element_shape, partial_sums, sum_cut
+from polyker.schedule.gpu.fuse import FusedLaunch, grown, of_one_shape, promotions
+from polyker.schedule.gpu.map import GridMapping, below, element_shape, partial_sums, sum_cut
 from polyker.schedule.gpu.row_registers import in_registers
-from polyker.schedule.gpu.rows import Rows, grown_rows, held_tensors, row_body, row_tree
+from polyker.schedule.gpu.rows import RowLaunch, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
 from polyker.schedule.gpu.transpose import Transposed, choose_transposed, transposed_nest
 from polyker.schedule.nests.nest import Nest, ReductionTiles, around_nest, band, in_order, offset, shared
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Leaf, MemberKind, ScheduleTree, Scope, Sequence, Tree
 
 
 def gpu_schedule(
     program: TypedProgram, gpu: Gpu, layout: Layouts, *, reassociating: bool = False
-) -> tuple[TypedProgram, Schedule]:
+) -> tuple[TypedProgram, ScheduleTree]:
     """Return the program with its accumulators made explicit, and the schedule of it.
 
     `reassociating`: sums of floats may be rounded otherwise than the text says.
     """
-    return _Scheduler(Fresh(program), gpu, layout, reassociating).result()
+    return _GpuScheduler(Fresh(program), gpu, layout, reassociating).result()
 
 
 @dataclass
-class _Scheduler:
+class _GpuScheduler:
     fresh: Fresh
     gpu: Gpu
     layout: Layouts
@@ -61,12 +61,12 @@ class _Scheduler:
     transposes: dict[Item, Transposed | None] = field(default_factory=dict)  # what is known of statements so far
     columns: dict[Item, ColumnParts] = field(default_factory=dict)
     dealt: dict[str, Across] = field(default_factory=dict)  # reductions whose terms threads of a block share
-    tiled: dict[str, Contraction] = field(default_factory=dict)  # those whose operands lie in shared memory
+    tiled: dict[str, ContractionTiling] = field(default_factory=dict)  # those whose operands lie in shared memory
     scans: dict[str, tuple[Scan, ScanMapping]] = field(default_factory=dict)  # what threads of a block scan
 
-    def result(self) -> tuple[TypedProgram, Schedule]:
+    def result(self) -> tuple[TypedProgram, ScheduleTree]:
         nodes, nest = self.body(self.program.body)
-        return self.fresh.finish(nodes), Schedule(nest.tree, tuple(self.notes))
+        return self.fresh.finish(nodes), ScheduleTree(nest.tree, tuple(self.notes))
 
     @property
     def program(self) -> TypedProgram:
@@ -127,7 +127,9 @@ class _Scheduler:
             outside = others + [
                 s for i in items if i not in inside for s in (i.statement, i.start, i.epilogue) if s is not None
             ]
-            bodies, nest = self.by_rows(launch, outside) if isinstance(launch, Rows) else self.launch(launch, outside)
+            bodies, nest = (
+                self.by_rows(launch, outside) if isinstance(launch, RowLaunch) else self.launch(launch, outside)
+            )
             made.update(zip(inside, bodies, strict=True))
             nests.append(nest)
         return [s for item in items for s in made[item]], nests
@@ -195,7 +197,7 @@ class _Scheduler:
         steps = [s for part in (parts.carried, parts.within) for s in as_steps(self.program, self.fresh, part) or ()]
         return found + [i for s in steps for i in self.items(s, None, reduces=False)]
 
-    def runs(self, scan: Scan, measured: Measured, cut: int, *, beside: bool) -> ScanRuns | None:
+    def runs(self, scan: Scan, measured: MeasuredStatement, cut: int, *, beside: bool) -> ScanRuns | None:
         """Return a scan by runs of so many terms, None where it is not cut, or its memory has no known extents."""
         program, name = self.program, scan.statement.name
         shape = [below(program, measured, i) for i in (*scan.kept, scan.along)]
@@ -257,7 +259,7 @@ class _Scheduler:
         self.tiled[partial.name] = tiles
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
-    def column_items(self, item: Item, found: Columns, shape: tuple[Expr, ...]) -> list[Item]:
+    def column_items(self, item: Item, found: ColumnReduction, shape: tuple[Expr, ...]) -> list[Item]:
         """Return a reduction by columns, one launch; of one that several blocks share, what they come to in another."""
         rest, name = list[Item](), item.statement.name
         statement, start, along = item.statement, item.start, found.along
@@ -288,20 +290,22 @@ class _Scheduler:
             return True
         return item in self.columns or self.transposed(item) is not None
 
-    def launches(self, items: list[Item]) -> list[Together | Rows | ColumnParts]:
+    def launches(self, items: list[Item]) -> list[FusedLaunch | RowLaunch | ColumnParts]:
         """Return the launches in the order in which they run."""
         if not items:
             return []
         if items[0] in self.columns:
             return [self.columns[items[0]], *self.launches(items[1:])]
         if self.is_alone(items[0]):
-            return [Together(Group.of(items[0]), (), None), *self.launches(items[1:])]
+            return [FusedLaunch(Group.of(items[0]), (), None), *self.launches(items[1:])]
         tiled = [i for i in items if self.is_alone(i)]
         found = grown_rows(self.program, items, self.dealt, self.gpu, tiled)
         launch, before, after = found if found is not None else grown(self.program, items, self.gpu, tiled)
         return [*self.launches(before), launch, *self.launches(after)]
 
-    def launch(self, launch: Together, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
+    def launch(
+        self, launch: FusedLaunch, outside: list[TypedStatement]
+    ) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch, and the nest that runs them."""
         first = launch.group.items[0]
         if first.statement.name in self.scans:
@@ -331,7 +335,7 @@ class _Scheduler:
         alike = len(found) == 1 or of_one_shape(self.program, launch.group)
         return bodies, Nest(statements, launch.tree(bodies, [n.tree for n in found], held, alike=alike))
 
-    def by_rows(self, rows: Rows, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
+    def by_rows(self, rows: RowLaunch, outside: list[TypedStatement]) -> tuple[list[tuple[TypedStatement, ...]], Nest]:
         """Return the statements that stand for each item of a launch by rows, and the nest that runs them."""
         rows, copies = in_registers(self.program, self.fresh, rows, outside, self.gpu)
         held = held_tensors(self.program, rows, outside, self.gpu)
@@ -360,7 +364,7 @@ class _Scheduler:
         kept = ", ".join(self.program.tensor(t).label for t in held)
         self.notes.append(Decision(names, "one launch" + (f", {kept} on the chip" if kept else "")))
 
-    def map(self, launch: Together, n: int) -> Nest:
+    def map(self, launch: FusedLaunch, n: int) -> Nest:
         """Return what a thread runs of a statement without a reduction; instances that depend on each other run in one thread."""
         statement, mapping, origin = launch.group.items[n].statement, launch.item_mapping(n), launch.origins(n)
         common = launch.common(n)
@@ -368,15 +372,17 @@ class _Scheduler:
         if mapping.elements is not None:
             i, elements = mapping.elements
             members.append(
-                shared((statement,), mod(offset(i, origin[i]), elements), f"{i}.point", Kind.UNROLL, elements)
+                shared((statement,), mod(offset(i, origin[i]), elements), f"{i}.point", MemberKind.UNROLL, elements)
             )
         members += [
-            shared((statement,), Index(i, i64), i) for i in statement.iterators[statement.outer :] if i not in common
+            shared((statement,), IndexExpr(i, i64), i)
+            for i in statement.iterators[statement.outer :]
+            if i not in common
         ]
         self.note(statement, mapping)
         return Nest((statement,), band(members, Leaf()))
 
-    def reduction(self, launch: Together, n: int) -> Nest:
+    def reduction(self, launch: FusedLaunch, n: int) -> Nest:
         """Return what a thread runs of a reduction: it sums the terms of its own elements in registers."""
         item, mapping, origin = launch.group.items[n], launch.item_mapping(n), launch.origins(n)
         statement, common = item.statement, launch.common(n)
@@ -384,18 +390,22 @@ class _Scheduler:
         summed = partial_sums(item.measured, mapping)
         if item.start is not None:
             origin |= {i: 0 for i in kept if i not in common}  # it starts elements that have no terms, too
-        lanes = None if summed is None else Lanes(*summed)
+        lanes = None if summed is None else PartialSums(*summed)
         layout = AccumulatorLayout(origin=origin)
         parts = accumulate(self.program, self.fresh, statement, start=item.start, lanes=lanes, layout=layout)
-        members = [shared(parts.statements(), Index(i, i64), i) for i in kept if i not in common]
+        members = [shared(parts.statements(), IndexExpr(i, i64), i) for i in kept if i not in common]
         others = () if mapping.elements is None else (mapping.elements,)
-        plan = Plan(None, 1, 1, others, 0.0) if lanes is None else Plan(lanes.iterator, lanes.count, 1, others, 0.0)
+        plan = (
+            TilePlan(None, 1, 1, others, 0.0)
+            if lanes is None
+            else TilePlan(lanes.iterator, lanes.count, 1, others, 0.0)
+        )
         tiles = ReductionTiles(self.program, parts, kept, statement.reduced, origin)
         body = lanes_unrolled(tiles.tree(plan, kept))
         self.note(statement, mapping, f", {summed[1]} partial sums over {summed[0]}" if summed else "")
         return Nest(parts.statements(), band(members, body))
 
-    def note(self, statement: TypedStatement, mapping: Mapping, more: str = "") -> None:
+    def note(self, statement: TypedStatement, mapping: GridMapping, more: str = "") -> None:
         """Say what was chosen."""
         self.notes.append(Decision(statement.name, f"{str(mapping) or 'one thread'}{more}"))
 
@@ -407,7 +417,7 @@ def lanes_unrolled(tree: Tree) -> Tree:
     """
     match tree:
         case Band(members=members, child=child):
-            changed = (replace(m, kind=Kind.UNROLL) if m.kind is Kind.VECTOR else m for m in members)
+            changed = (replace(m, kind=MemberKind.UNROLL) if m.kind is MemberKind.VECTOR else m for m in members)
             return Band(tuple(changed), lanes_unrolled(child))
         case Sequence(children=children):
             return Sequence(tuple(replace(f, child=lanes_unrolled(f.child)) for f in children))

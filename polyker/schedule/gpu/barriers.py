@@ -19,22 +19,31 @@ from typing import TypeAlias
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, mod, print_affine, substitute
 from polyker.ir.typed import TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.gpu.waits import groups, waits_of
-from polyker.schedule.tree.block_threads import Branch, Launch, Loop, Point, between, extents_of, launches, partings
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.block_threads import (
+    Branch,
+    BranchLoop,
+    LaunchBranches,
+    Point,
+    between,
+    extents_of,
+    launches,
+    partings,
+)
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, MemberKind, ScheduleTree, Scope, Sequence, Tree
 from polyker.schedule.tree.thread_folds import is_fold
 
 # Weight of a barrier in a loop, relative to one outside (experience value). Most points of which all subsets are tried (bounds
 # the compile time).
-PER_LOOP, TRIED = 64, 14
+LOOP_BARRIER_WEIGHT, MAX_EXHAUSTIVE_POINTS = 64, 14
 
 
-def with_barriers(scop: Scop, schedule: Schedule) -> Schedule:
+def with_barriers(scop: Scop, schedule: ScheduleTree) -> ScheduleTree:
     """Return the schedule with the barriers that its launches need, and no others."""
     names = tuple(s.name for s in scop.program.statements())
     if not launches(schedule.tree, names):
@@ -67,7 +76,7 @@ def chosen(needs: tuple[frozenset[Point], ...], weights: Mapping[Point, int]) ->
     def cost(choice: Iterable[Point]) -> int:
         return sum(weights[p] for p in choice)
 
-    if len(points) <= TRIED:
+    if len(points) <= MAX_EXHAUSTIVE_POINTS:
         fitting = (
             choice
             for count in range(len(points) + 1)
@@ -81,23 +90,23 @@ def chosen(needs: tuple[frozenset[Point], ...], weights: Mapping[Point, int]) ->
     return frozenset(taken)
 
 
-def _weights(launch: Launch) -> dict[Point, int]:
+def _weights(launch: LaunchBranches) -> dict[Point, int]:
     """Return what a barrier at each point costs."""
     found: dict[Point, int] = {}
     for branch in launch.branches:
         loops = 0
         for step in branch.steps:
-            if isinstance(step, Loop):
-                loops += step.member.kind is Kind.SERIAL
+            if isinstance(step, BranchLoop):
+                loops += step.member.kind is MemberKind.SERIAL
             else:
-                found |= {(step.node, n): PER_LOOP**loops for n in range(step.count)}
+                found |= {(step.node, n): LOOP_BARRIER_WEIGHT**loops for n in range(step.count)}
     return found
 
 
 # -- conflicts -----------------------------------------------------------------------------------------------------------
 
 
-def _conflicts(scop: Scop, launch: Launch) -> Iterator[tuple[frozenset[Point], bool]]:
+def _conflicts(scop: Scop, launch: LaunchBranches) -> Iterator[tuple[frozenset[Point], bool]]:
     """Yield, for each conflict, the points at one of which a barrier has to be, and whether different warps are in it."""
     asked: set[frozenset[Point]] = set()
     near: set[frozenset[Point]] = set()
@@ -153,21 +162,25 @@ def _shared_places(scop: Scop, first: Branch, second: Branch) -> Iterator[tuple[
 
 def _threads(statement: TypedStatement, branch: Branch, *, writes: bool) -> tuple[Expr, ...]:
     """Return the numbers of the thread that runs an instance, or writes what several combine."""
-    members = (s.member for s in branch.steps if isinstance(s, Loop))
+    members = (s.member for s in branch.steps if isinstance(s, BranchLoop))
     x, y, z = branch.thread()
     return (lit(0) if writes and any(is_fold(statement, m) for m in members) else x), y, z
 
 
 def _meet(scop: Scop, first: Branch, second: Branch, at: int, places: Pairs, threads: Pairs) -> bool:
     """Whether different threads of one block come to one place, the instance of the first branch before that of the second."""
-    primed = {i: Index(f"{i}_") for i in scop.statement(second.statement).iterators}
+    primed = {i: IndexExpr(f"{i}_") for i in scop.statement(second.statement).iterators}
 
     def pair(a: Expr, sign: str, b: Expr) -> str:
         return f"{print_affine(a)} {sign} {print_affine(substitute(b, primed))}"
 
     texts = [pair(a, "=", b) for a, b in places]
     for n, (a, b) in enumerate(zip(first.steps[: at + 1], second.steps[: at + 1], strict=True)):
-        if isinstance(a, Loop) and isinstance(b, Loop) and not (a.time == b.time and not indices_of(a.time)):
+        if (
+            isinstance(a, BranchLoop)
+            and isinstance(b, BranchLoop)
+            and not (a.time == b.time and not indices_of(a.time))
+        ):
             texts.append(pair(a.time, "<" if n == at else "=", b.time))
     apart = [pair(a, "!=", b) for a, b in threads if a != b or indices_of(a)]
     if not apart:
@@ -191,12 +204,17 @@ def _opened(tree: Tree, *, inside: bool, threads: bool) -> Tree:
     """Return the tree with a sequence, of one child where there was none, in each loop that threads of a block walk together."""
     match tree:
         case Band(members=(first, *rest), child=child):
-            if first.kind is Kind.BLOCK and not inside and extents_of(tree) is None:
+            if first.kind is MemberKind.BLOCK and not inside and extents_of(tree) is None:
                 return tree
-            inside = inside or first.kind is Kind.BLOCK
-            threads = threads or first.kind is Kind.THREAD
+            inside = inside or first.kind is MemberKind.BLOCK
+            threads = threads or first.kind is MemberKind.THREAD
             below = _opened(Band(tuple(rest), child) if rest else child, inside=inside, threads=threads)
-            single = inside and not threads and first.kind is not Kind.BLOCK and not isinstance(below, (Sequence, Leaf))
+            single = (
+                inside
+                and not threads
+                and first.kind is not MemberKind.BLOCK
+                and not isinstance(below, (Sequence, Leaf))
+            )
             if single:
                 below = Sequence((Filter(tuple(s for s, _ in first.times), below),))
             return Band((first,), below)

@@ -12,27 +12,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from polyker.cost.measure import Measured
-from polyker.cost.plan import Plan
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import floordiv, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.rewrite.core.accumulate import AccumulatorLayout, accumulate
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.across import TERMS, has_gathers
+from polyker.schedule.gpu.across import MIN_TERMS_PER_THREAD, has_gathers
 from polyker.schedule.gpu.map import AXES
 from polyker.schedule.nests.nest import Nest, ReductionTiles
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Most threads along y: each has a partial result of every element of the block (experience value).
-HEIGHT = 16
+MAX_COLUMN_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnReduction:
     """The terms along `along` are dealt out to `height` threads of each of `blocks` blocks; `column` is contiguous."""
 
     column: str
@@ -41,7 +41,7 @@ class Columns:
     blocks: int
 
 
-def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
+def choose_columns(measured: MeasuredStatement, gpu: Gpu) -> ColumnReduction | None:
     """Return how the terms of elements that lie side by side are dealt out; None where a thread had better sum its own
     elements'."""
     statement = measured.statement
@@ -55,14 +55,16 @@ def choose_columns(measured: Measured, gpu: Gpu) -> Columns | None:
         return None
     column, along = max(unit, key=measured.extent), max(statement.reduced, key=measured.extent)
     elements, terms = prod(measured.extent(i) for i in kept), prod(measured.extent(i) for i in statement.reduced)
-    most = min(gpu.processors * gpu.resident // max(1, elements), terms // TERMS, measured.extent(along) // 2)
-    height = HEIGHT
+    most = min(
+        gpu.processors * gpu.resident // max(1, elements), terms // MIN_TERMS_PER_THREAD, measured.extent(along) // 2
+    )
+    height = MAX_COLUMN_THREADS
     while height > most:
         height //= 2
     if height < 2 or measured.extent(column) < gpu.warp // 2:
         return None
-    blocks = max(1, min(most // height, measured.extent(along) // (height * TERMS)))
-    return Columns(column, along, height, 1 << (blocks.bit_length() - 1))
+    blocks = max(1, min(most // height, measured.extent(along) // (height * MIN_TERMS_PER_THREAD)))
+    return ColumnReduction(column, along, height, 1 << (blocks.bit_length() - 1))
 
 
 @dataclass(frozen=True)
@@ -88,31 +90,33 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
         parts = accumulate(program, fresh, statement, start=start, layout=AccumulatorLayout(origin=origin))
         bodies.append(parts.statements())
         tiles = ReductionTiles(program, parts, kept, statement.reduced, origin)
-        trees.append(tiles.tree(Plan(None, 1, 1, (), 0.0), kept))
+        trees.append(tiles.tree(TilePlan(None, 1, 1, (), 0.0), kept))
     statements = (*bodies[0], *bodies[1])
     elements = [i for i in fold.iterators if i not in fold.reduced]
     order = [launch.column, *(i for i in reversed(elements) if i != launch.column)]
 
-    def over(names: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind, count: int, axis: str) -> Member:
+    def over(
+        names: tuple[TypedStatement, ...], time: Expr, label: str, kind: MemberKind, count: int, axis: str
+    ) -> Member:
         return Member(tuple((s.name, time) for s in names), label, kind, count, axis)
 
     blocks = []
     for n, i in enumerate(order):
-        time = floordiv(Index(i, i64), launch.width) if n == 0 else Index(i, i64)
-        kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
+        time = floordiv(IndexExpr(i, i64), launch.width) if n == 0 else IndexExpr(i, i64)
+        kind, axis = (MemberKind.BLOCK, AXES[n]) if n < len(AXES) else (MemberKind.SERIAL, "")
         blocks.append(over(statements, time, f"{i}.block" if n == 0 else i, kind, 0, axis))
     blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
-    place = mod(Index(launch.column, i64), launch.width)
+    place = mod(IndexExpr(launch.column, i64), launch.width)
     children: list[Filter] = []
     for own, inside in zip(bodies, trees, strict=True):
-        threads = [over(own, place, f"{launch.column}.thread", Kind.THREAD, launch.width, "x")]
+        threads = [over(own, place, f"{launch.column}.thread", MemberKind.THREAD, launch.width, "x")]
         if own is bodies[0]:
-            row = over(own, Index(launch.lane, i64), "lane.thread", Kind.THREAD, launch.height, "y")
+            row = over(own, IndexExpr(launch.lane, i64), "lane.thread", MemberKind.THREAD, launch.height, "y")
             threads = [row, *threads]
         children.append(Filter(tuple(s.name for s in own), Band(tuple(threads), inside)))
     tensor = part.target
     sizes = {launch.column: launch.width, launch.lane: launch.height}
-    names = [s.name for s in part.subscripts if isinstance(s, Index)]
+    names = [s.name for s in part.subscripts if isinstance(s, IndexExpr)]
     modulo = tuple(sizes.get(i, 1) for i in names)
     rank = sorted(range(len(names)), key=lambda d: (names[d] == launch.column, names[d] != launch.lane))
     held = Promotion(tensor, modulo, tuple((d, 1, modulo[d]) for d in rank), shared=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.cost.table import GPU_COPY, GPU_ITERATION, GPU_LATENCY, GPU_LAUNCH, GPU_READ, GPU_STALL
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import coefficients, floordiv
@@ -30,12 +30,12 @@ from polyker.rewrite.materialise.pack_run import Tile, box_of
 from polyker.schedule.nests.nest import offset
 
 # Threads along x and y, and elements of each along them that are tried, of 32 bits; of wider ones there are fewer.
-SIDE = 16
-ELEMENTS = (8, 4, 2)
+BLOCK_SIDE_THREADS = 16
+THREAD_ELEMENTS = (8, 4, 2)
 # Terms on chip at once, about (experience value); blocks of a multiprocessor for which shared memory has to suffice, as registers
 # do.
-DEPTH = 16
-RESIDENT = 2
+TERMS_ON_CHIP = 16
+MIN_RESIDENT_BLOCKS = 2
 # Parts of a multiprocessor that issue instructions, steps on chip at most.
 SCHEDULERS, MOST_STAGES = 4, 4
 # Registers of a thread beside its elements and what it multiplies, and the most that two blocks to a multiprocessor leave it.
@@ -43,14 +43,14 @@ OTHERS, REGISTERS = 40, 128
 # The part of the cycles of a whole sum that one in runs may take at most, as both are estimates.
 PAYS = 0.7
 # Numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
-RUNS, EACH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
+RUN_COUNTS, BLOCKS_PER_MULTIPROCESSOR = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
 # Least extents of a row or column, and of the reduction, for which tiles are on chip (experience values).
-LEAST, LEAST_TERMS = 16, 8
+MIN_TILED_EXTENT, MIN_TILED_TERMS = 16, 8
 # Where there are this many times fewer blocks than multiprocessors, each with more terms than this, threads share the terms
 # (experience values).
-FEW, MANY = 4, 1024
+BLOCK_SHORTAGE, MIN_SHARED_TERMS = 4, 1024
 # Values that an index of unknown extent is taken to have: at least, and for each that other schedules take it to have.
-UNKNOWN, MORE = 64, 4
+UNKNOWN_EXTENT, UNKNOWN_EXTENT_FACTOR = 64, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Contraction:
+class ContractionTiling:
     """What is chosen: the column's index on x, the row's on y, the batch's on blocks alone, and the terms of a step.
 
     `terms`: (reduced iterator, values of it that are on chip at once or None for all), the outermost first. `stages`: steps whose
@@ -121,7 +121,7 @@ class Runs:
 class _Candidate:
     """Tiles that fit: how many blocks they make, and what a term costs a thread."""
 
-    chosen: Contraction
+    chosen: ContractionTiling
     count: int
     effort: float
     resident: int  # blocks at once on a multiprocessor
@@ -140,7 +140,9 @@ class _Candidate:
         return full * wave(self.resident) + wave(last)
 
 
-def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> Contraction | None:
+def choose_contraction(
+    measured: MeasuredStatement, kept: tuple[str, ...], gpu: Gpu, *, started: bool
+) -> ContractionTiling | None:
     """Return the tiles of a reduction whose kept iterators tell its elements apart; None where on-chip tiles do not pay.
 
     `started`: it starts all elements of the result, from 0 on, those too that have no terms.
@@ -149,12 +151,12 @@ def choose_contraction(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, s
     found = [
         (c.cycles(terms, 1, gpu), n, c.chosen)
         for n, c in enumerate(_candidates(measured, kept, gpu, started=started))
-        if FEW * c.count >= gpu.processors or terms <= MANY
+        if BLOCK_SHORTAGE * c.count >= gpu.processors or terms <= MIN_SHARED_TERMS
     ]
     return min(found, key=lambda f: f[:2])[2] if found else None
 
 
-def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | None:
+def choose_runs(measured: MeasuredStatement, kept: tuple[str, ...], gpu: Gpu) -> Runs | None:
     """Return how a sum of products is cut so that its tiles are enough blocks for the GPU; None where it had better stay whole.
 
     What the runs come to lies in memory, where another launch adds it up: it is written and read once.
@@ -168,7 +170,7 @@ def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | N
     for c in _candidates(measured, kept, gpu, started=False):
         along, part = max(c.chosen.terms, key=lambda t: c.chosen.extents[t[0]])
         extent = c.chosen.extents[along]
-        for most in sorted({*RUNS, *(n * gpu.processors // c.count for n in EACH)} - {0}):
+        for most in sorted({*RUN_COUNTS, *(n * gpu.processors // c.count for n in BLOCKS_PER_MULTIPROCESSOR)} - {0}):
             run = -(-extent // (most * (part or 1))) * (part or 1)
             count = -(-extent // run)
             cycles = c.cycles(terms // extent * run, count, gpu)
@@ -179,7 +181,7 @@ def choose_runs(measured: Measured, kept: tuple[str, ...], gpu: Gpu) -> Runs | N
     return best[1]
 
 
-def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> list[_Candidate]:
+def _candidates(measured: MeasuredStatement, kept: tuple[str, ...], gpu: Gpu, *, started: bool) -> list[_Candidate]:
     """Return the tiles that fit of a reduction, none where it has not the form of a product."""
     statement = measured.statement
     reads = [a for a in measured.accesses if not a.is_write]
@@ -190,7 +192,7 @@ def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started:
         return []
     sides = _sides(measured, kept)
     held = prod(_extent(measured, i) for i in statement.reduced)
-    if sides is None or held < LEAST_TERMS:
+    if sides is None or held < MIN_TILED_TERMS:
         return []
     column, row = sides
     batch = tuple(i for i in kept if i not in sides)
@@ -201,20 +203,22 @@ def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started:
         origin |= dict.fromkeys(kept, 0)
     wide = max(1, max(a.itemsize for a in measured.accesses) // 4)
     registers = max(wide, statement.acc.itemsize // 4)  # of an element
-    terms = _terms(measured, DEPTH // wide)
+    terms = _terms(measured, TERMS_ON_CHIP // wide)
     blocks = prod(_extent(measured, i) for i in batch)
     # A wait leaves out the copies of the iterations between a copy and its use: with two stages there are none. With more, each
     # block has to have so many steps.
     known = all(measured.bounds[i][1] is not None for i in statement.reduced)
     most = MOST_STAGES if known and read_set(statement.domain).is_box() else 2
     found: list[_Candidate] = []
-    for high, across in product(ELEMENTS, ELEMENTS):
-        chosen = Contraction(Side(column, SIDE, across), Side(row, SIDE, high), batch, terms, origin, extents)
+    for high, across in product(THREAD_ELEMENTS, THREAD_ELEMENTS):
+        chosen = ContractionTiling(
+            Side(column, BLOCK_SIDE_THREADS, across), Side(row, BLOCK_SIDE_THREADS, high), batch, terms, origin, extents
+        )
         boxes = [(box_of(a.read, chosen.tiles()), a.itemsize) for a in reads if a.read is not None]
-        if any(b is None for b, _ in boxes) or high * across * registers > ELEMENTS[0] ** 2:
+        if any(b is None for b, _ in boxes) or high * across * registers > THREAD_ELEMENTS[0] ** 2:
             continue
         shared = sum(prod(b) * size for b, size in boxes if b is not None)
-        if shared > gpu.shared // RESIDENT:
+        if shared > gpu.shared // MIN_RESIDENT_BLOCKS:
             continue
         count = blocks * prod(-(-extents[s.iterator] // s.size) for s in (chosen.row, chosen.column))
         at_once = max(1, 4 // wide)
@@ -222,12 +226,12 @@ def _candidates(measured: Measured, kept: tuple[str, ...], gpu: Gpu, *, started:
         effort = high * across + GPU_ITERATION + GPU_READ * loads + GPU_COPY * (high + across)
         chosen = replace(chosen, stages=min(most, _stages(chosen, effort, shared, gpu)), later=gpu.copies_later)
         used = min(REGISTERS, registers * (high * across + high + across) + OTHERS)
-        resident = gpu.resident_blocks(SIDE * SIDE, used, shared * chosen.stages)
+        resident = gpu.resident_blocks(BLOCK_SIDE_THREADS * BLOCK_SIDE_THREADS, used, shared * chosen.stages)
         found.append(_Candidate(chosen, count, effort, max(1, resident)))
     return found
 
 
-def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
+def _stages(chosen: ContractionTiling, effort: float, shared: int, gpu: Gpu) -> int:
     """Return how many steps' terms are on chip: enough that a copy is there when its step begins, if there is room for them.
 
     `effort`: of a term in a thread; `shared`: bytes of a step.
@@ -235,13 +239,15 @@ def _stages(chosen: Contraction, effort: float, shared: int, gpu: Gpu) -> int:
     terms = prod(chosen.extents[i] if n is None else n for i, n in chosen.terms)
     step = next((-(-chosen.extents[i] // n) for i, n in reversed(chosen.terms) if n is not None), 1)
     cycles = terms * effort * chosen.row.threads * chosen.column.threads / (gpu.warp * SCHEDULERS)
-    return max(1, min(1 + -(-GPU_LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // RESIDENT // shared))
+    return max(
+        1, min(1 + -(-GPU_LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // MIN_RESIDENT_BLOCKS // shared)
+    )
 
 
-def _extent(measured: Measured, iterator: str) -> int:
+def _extent(measured: MeasuredStatement, iterator: str) -> int:
     """Return the number of an iterator's values; unknown ones are taken to be many."""
     known = measured.bounds[iterator][1]
-    return max(UNKNOWN, MORE * measured.extent(iterator)) if known is None else known
+    return max(UNKNOWN_EXTENT, UNKNOWN_EXTENT_FACTOR * measured.extent(iterator)) if known is None else known
 
 
 def _is_plain(read: Read) -> bool:
@@ -249,7 +255,7 @@ def _is_plain(read: Read) -> bool:
     return not padded and all(coefficients(s) is not None for s in read.subscripts) and bool(read.subscripts)
 
 
-def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
+def _sides(measured: MeasuredStatement, kept: tuple[str, ...]) -> tuple[str, str] | None:
     """Return the column's index and the row's: of two long ones that different operands move with, the first contiguous."""
     reads = [a for a in measured.accesses if not a.is_write]
     write = measured.write
@@ -259,7 +265,7 @@ def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
             a.stride(c) and not a.stride(r) for a in reads
         )
         wide, high = _extent(measured, c), _extent(measured, r)
-        if apart and min(wide, high) >= LEAST:
+        if apart and min(wide, high) >= MIN_TILED_EXTENT:
             pairs.append((abs(write.stride(c)) == 1, wide, high, c, r))
     if not pairs:
         return None
@@ -267,7 +273,7 @@ def _sides(measured: Measured, kept: tuple[str, ...]) -> tuple[str, str] | None:
     return best[3], best[4]
 
 
-def _terms(measured: Measured, depth: int) -> tuple[tuple[str, int | None], ...]:
+def _terms(measured: MeasuredStatement, depth: int) -> tuple[tuple[str, int | None], ...]:
     """Return how much of each reduced iterator is on chip at once, the nearest in memory innermost: all, then part of one."""
     reads = [a for a in measured.accesses if not a.is_write]
     reduced = measured.statement.reduced
@@ -289,4 +295,4 @@ def _terms(measured: Measured, depth: int) -> tuple[tuple[str, int | None], ...]
     return tuple(reversed(found))
 
 
-__all__ = ["Contraction", "Runs", "Side", "choose_contraction", "choose_runs"]
+__all__ = ["ContractionTiling", "Runs", "Side", "choose_contraction", "choose_runs"]

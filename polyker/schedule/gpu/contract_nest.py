@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from polyker.cost.measure import Layouts, Measured
+from polyker.cost.measure import Layouts, MeasuredStatement
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.expr import Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, lit, mod, scale
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import Map, Set, read_map, read_set
@@ -17,18 +17,18 @@ from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Stor
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_run import PackedRun, pack_run
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.contract import Contraction, Side
-from polyker.schedule.gpu.map import WIDEST
+from polyker.schedule.gpu.contract import ContractionTiling, Side
+from polyker.schedule.gpu.map import MAX_ACCESS_BYTES
 from polyker.schedule.nests.nest import Nest, band, offset, variants
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
 # next row begins where 16 bytes may be read at once.
-PAD = 4
+ROW_PADDING = 4
 # Least bytes of an asynchronous copy (cp.async takes 4, 8 or 16).
-LEAST = 4
+MIN_ASYNC_COPY_BYTES = 4
 # Most copies of one thread that are unrolled (experience value).
-UNROLLED = 16
+MAX_UNROLLED_COPIES = 16
 
 
 def results_of(program: TypedProgram, statement: TypedStatement, start: TypedStatement | None) -> Set:
@@ -42,7 +42,9 @@ def _onto(program: TypedProgram, statement: TypedStatement) -> Map:
     return read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{kept}] }}")
 
 
-def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Contraction, layout: Layouts) -> Nest:
+def contraction_nest(
+    program: TypedProgram, fresh: Fresh, item: Item, chosen: ContractionTiling, layout: Layouts
+) -> Nest:
     """Return the nest of a contraction, which stores its epilogue's values in place of its results."""
     statement, measured = item.statement, item.measured
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
@@ -69,14 +71,14 @@ def contraction_nest(program: TypedProgram, fresh: Fresh, item: Item, chosen: Co
         if access.read is not None:
             copies.append(pack_run(program, fresh, update, access.read, times, held))
             update = copies[-1].statement
-    return _Nest(program, measured, chosen, replace(parts, update=update), tuple(copies), layout).nest()
+    return _ContractionNest(program, measured, chosen, replace(parts, update=update), tuple(copies), layout).nest()
 
 
 @dataclass(frozen=True)
-class _Nest:
+class _ContractionNest:
     program: TypedProgram
-    measured: Measured
-    chosen: Contraction
+    measured: MeasuredStatement
+    chosen: ContractionTiling
     parts: Accumulated
     copies: tuple[PackedRun, ...]
     layout: Layouts
@@ -97,7 +99,7 @@ class _Nest:
         far, apart = self.far()
         blocks = [self.batch(far)] if far else []
         blocks += [
-            self.shared(s.iterator, f"{s.iterator}.block", Kind.BLOCK, axis)
+            self.shared(s.iterator, f"{s.iterator}.block", MemberKind.BLOCK, axis)
             for s, axis in zip(self.sides, "yx", strict=True)
         ]
         blocks += [self.shared(i, i) for i in apart]
@@ -120,17 +122,19 @@ class _Nest:
         for i, member in zip(iterators[:0:-1], members[-2::-1], strict=True):
             held *= self.chosen.extents[i]
             total = [(s, add(t, scale(held, member.time(s)))) for s, t in total]
-        return Member(tuple(total), f"{'.'.join(iterators)}.block", Kind.BLOCK, 0, "z")
+        return Member(tuple(total), f"{'.'.join(iterators)}.block", MemberKind.BLOCK, 0, "z")
 
-    def shared(self, iterator: str, label: str, kind: Kind = Kind.SERIAL, axis: str = "") -> Member:
+    def shared(self, iterator: str, label: str, kind: MemberKind = MemberKind.SERIAL, axis: str = "") -> Member:
         """Return a loop over the tiles of an iterator that all statements have a part in."""
         time = self.chosen.tiles()[iterator].time
         assert time is not None
         return self.member(time, label, kind, axis, (*self.parts.statements(), *(c.copy for c in self.copies)))
 
-    def member(self, time: Expr, label: str, kind: Kind, axis: str, statements: tuple[TypedStatement, ...]) -> Member:
+    def member(
+        self, time: Expr, label: str, kind: MemberKind, axis: str, statements: tuple[TypedStatement, ...]
+    ) -> Member:
         """Return a loop whose time the copies have as a number."""
-        numbers = {c.copy.name: Index(c.numbers[time], i64) for c in self.copies if time in c.numbers}
+        numbers = {c.copy.name: IndexExpr(c.numbers[time], i64) for c in self.copies if time in c.numbers}
         return Member(tuple((s.name, numbers.get(s.name, time)) for s in statements), label, kind, 0, axis)
 
     def steps(self) -> Tree:
@@ -138,7 +142,7 @@ class _Nest:
         statements = (*(c.copy for c in self.copies), self.parts.update)
         tiles = self.chosen.tiles()
         times = [(i, time) for i, _ in self.chosen.terms if (time := tiles[i].time) is not None]
-        loops = [self.member(time, f"{i}.block", Kind.SERIAL, "", statements) for i, time in times]
+        loops = [self.member(time, f"{i}.block", MemberKind.SERIAL, "", statements) for i, time in times]
         inner = [
             _alone(self.parts.update, mod(offset(i, self.chosen.origin[i]), tiles[i].size), i)
             for i, _ in self.chosen.terms
@@ -166,10 +170,10 @@ class _Nest:
         for side, axis in zip(self.sides, "yx", strict=True):
             place = offset(side.iterator, self.chosen.origin[side.iterator])
             time = mod(floordiv(place, side.elements), side.threads)
-            threads.append(_alone(statement, time, f"{side.iterator}.thread", Kind.THREAD, side.threads, axis))
+            threads.append(_alone(statement, time, f"{side.iterator}.thread", MemberKind.THREAD, side.threads, axis))
             if side.elements > 1:
                 label = f"{side.iterator}.point"
-                points.append(_alone(statement, mod(place, side.elements), label, Kind.UNROLL, side.elements))
+                points.append(_alone(statement, mod(place, side.elements), label, MemberKind.UNROLL, side.elements))
         if terms is None:
             return Band((*threads, *points), Leaf())
         cut = tuple((i, n, self.chosen.origin[i]) for i, n in self.chosen.terms if n is not None)
@@ -196,7 +200,7 @@ class _Nest:
         """Whether what is copied for a later step may arrive then: by 4 bytes at least, which are contiguous on both sides."""
         itemsize = self.program.tensor(next(copy.copy.reads()).tensor).dtype.itemsize
         lanes = self.width(copy) if self.last(copy) == self.unit(copy) else 1
-        return self.chosen.later and self.chosen.stages > 1 and lanes * itemsize >= LEAST
+        return self.chosen.later and self.chosen.stages > 1 and lanes * itemsize >= MIN_ASYNC_COPY_BYTES
 
     def width(self, copy: PackedRun) -> int:
         """Return how many neighbouring elements of an operand a thread copies at once: up to 16 bytes, where they never straddle.
@@ -209,7 +213,7 @@ class _Nest:
         if not self.layout(read.tensor).dense or not isinstance(row, Literal) or place is None:
             return 1
         corner = [c for i, c in place.items() if i != copy.elements[last]]
-        most = max(1, WIDEST // tensor.dtype.itemsize)
+        most = max(1, MAX_ACCESS_BYTES // tensor.dtype.itemsize)
         return gcd(most, copy.extents[last], int(row.value.real), *corner) if place[copy.elements[last]] == 1 else 1
 
     def copy(self, copy: PackedRun) -> Tree:
@@ -231,22 +235,24 @@ class _Nest:
             time: Expr = lit(0)
             held = 1
             for share, count in taken:
-                place = floordiv(Index(copy.elements[share.dimension], i64), share.by)
+                place = floordiv(IndexExpr(copy.elements[share.dimension], i64), share.by)
                 time = add(time, scale(held, place if count == share.count else mod(place, count)))
                 held *= count
             label = f"{copy.elements[taken[0][0].dimension]}.thread"
-            members.insert(0, _alone(copy.copy, time, label, Kind.THREAD, threads, axis))
+            members.insert(0, _alone(copy.copy, time, label, MemberKind.THREAD, threads, axis))
         # Where sizes are unknown each place is 64 bits of its own: one after another they need few registers.
         known = all(n is not None for _, n in self.measured.bounds.values())
         held = 1
         for share in sorted((s for s in left if s.count > 1), key=lambda s: s.count):
             held *= share.count
-            kind, most = (Kind.UNROLL, share.count) if known and held <= UNROLLED else (Kind.SERIAL, 0)
-            part = floordiv(Index(copy.elements[share.dimension], i64), share.by)
+            kind, most = (
+                (MemberKind.UNROLL, share.count) if known and held <= MAX_UNROLLED_COPIES else (MemberKind.SERIAL, 0)
+            )
+            part = floordiv(IndexExpr(copy.elements[share.dimension], i64), share.by)
             members.append(_alone(copy.copy, part, f"{copy.elements[share.dimension]}.part", kind, most))
         if width > 1:
-            lane = mod(Index(copy.elements[unit], i64), width)
-            members.append(_alone(copy.copy, lane, f"{copy.elements[unit]}.lane", Kind.UNROLL, width))
+            lane = mod(IndexExpr(copy.elements[unit], i64), width)
+            members.append(_alone(copy.copy, lane, f"{copy.elements[unit]}.lane", MemberKind.UNROLL, width))
         return band(members, Leaf())
 
     def buffer(self, copy: PackedRun, ring: Expr | None) -> Promotion:
@@ -258,7 +264,7 @@ class _Nest:
         order = [*(d for d in rank if d != last), last]
         held = tuple(self.chosen.stages if t == ring else 1 for t in copy.numbers)
         layout = [(n, 1, count) for n, count in enumerate(held)] + [(first + d, 1, copy.extents[d]) for d in order]
-        pad = PAD if last != self.unit(copy) else 0
+        pad = ROW_PADDING if last != self.unit(copy) else 0
         later = ring is not None and self.later(copy)
         return Promotion(copy.tensor, held + copy.extents, tuple(layout), shared=True, pad=pad, later=later)
 
@@ -302,7 +308,12 @@ def _dealt(shares: list[_Share], threads: int) -> tuple[list[tuple[_Share, int]]
 
 
 def _alone(
-    statement: TypedStatement, time: Expr, label: str, kind: Kind = Kind.SERIAL, extent: int = 0, axis: str = ""
+    statement: TypedStatement,
+    time: Expr,
+    label: str,
+    kind: MemberKind = MemberKind.SERIAL,
+    extent: int = 0,
+    axis: str = "",
 ) -> Member:
     """Return a loop of one statement."""
     return Member(((statement.name, time),), label, kind, extent, axis)

@@ -13,7 +13,7 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.expr import Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
@@ -22,17 +22,17 @@ from polyker.poly.scop import parameters
 from polyker.poly.touches import alone, touches
 from polyker.schedule.fusion.groups import Group, grow
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.map import AXES, WIDEST, Mapping, at_once, choose_mapping, with_elements
+from polyker.schedule.gpu.map import AXES, MAX_ACCESS_BYTES, GridMapping, at_once, choose_mapping, with_elements
 from polyker.schedule.nests.nest import band, offset
-from polyker.schedule.tree.nodes import Filter, Kind, Member, Promotion, Scope, Tree
+from polyker.schedule.tree.nodes import Filter, Member, MemberKind, Promotion, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
 # Most elements of a temporary that a thread holds in registers (experience value; a thread has 255 registers).
-REGISTERS = 32
+MAX_REGISTER_ELEMENTS = 32
 
 
 @dataclass(frozen=True)
-class Together:
+class FusedLaunch:
     """The statements of one launch. `axes`: of the group's loops, those dealt out along x, y, z, with the threads of a block;
     `elements`: one of them of which each thread takes so many neighbours at once. Each thread runs through the group's other
     loops.
@@ -61,12 +61,12 @@ class Together:
         """Return the iterators of an item that are times of common loops."""
         return tuple(dim[item] for dim in self.group.dims)
 
-    def item_mapping(self, item: int) -> Mapping:
+    def item_mapping(self, item: int) -> GridMapping:
         """Return the mapping in the iterators of one item."""
         dims = self.group.dims
         axes = tuple((dims[n][item], count) for n, count in self.axes)
         elements = None if self.elements is None else (dims[self.elements[0]][item], self.elements[1])
-        return Mapping(axes, (), elements)
+        return GridMapping(axes, (), elements)
 
     def tree(
         self,
@@ -95,13 +95,17 @@ class Together:
     def members(self, bodies: Sequence[tuple[TypedStatement, ...]]) -> tuple[list[Member], list[Member], list[Member]]:
         """Return the common loops: blocks, threads, and those that each thread runs through; without any, one block's."""
         if not self.group.dims:
-            return [Member(tuple((s.name, lit(0)) for b in bodies for s in b), "once", Kind.BLOCK, 0, "x")], [], []
+            return (
+                [Member(tuple((s.name, lit(0)) for b in bodies for s in b), "once", MemberKind.BLOCK, 0, "x")],
+                [],
+                [],
+            )
         blocks, threads = [], []
         for axis, (n, count) in zip(AXES, self.axes, strict=False):
             label = self.group.dims[n][0]
-            blocks.append(self._member(n, bodies, f"{label}.block", Kind.BLOCK, count, axis))
+            blocks.append(self._member(n, bodies, f"{label}.block", MemberKind.BLOCK, count, axis))
             if count > 1:
-                threads.append(self._member(n, bodies, f"{label}.thread", Kind.THREAD, count, axis))
+                threads.append(self._member(n, bodies, f"{label}.thread", MemberKind.THREAD, count, axis))
         taken = {n for n, _ in self.axes}
         rest = (n for n in range(len(self.group.dims)) if n not in taken)
         # Blocks along z come first, and so do threads: x moves fastest.
@@ -112,7 +116,7 @@ class Together:
         loop: int,
         bodies: Sequence[tuple[TypedStatement, ...]],
         label: str,
-        kind: Kind = Kind.SERIAL,
+        kind: MemberKind = MemberKind.SERIAL,
         count: int = 1,
         axis: str = "",
     ) -> Member:
@@ -120,17 +124,17 @@ class Together:
             place = offset(iterator, self.origin(loop))
             if self.size(loop) > 1:
                 place = floordiv(place, self.size(loop))
-            if kind is Kind.SERIAL:
+            if kind is MemberKind.SERIAL:
                 return place
-            return floordiv(place, count) if kind is Kind.BLOCK else mod(place, count)
+            return floordiv(place, count) if kind is MemberKind.BLOCK else mod(place, count)
 
         found = tuple((s.name, time(i)) for i, body in zip(self.group.dims[loop], bodies, strict=True) for s in body)
-        return Member(found, label, kind, count if kind is Kind.THREAD else 0, axis)
+        return Member(found, label, kind, count if kind is MemberKind.THREAD else 0, axis)
 
 
 def grown(
     program: TypedProgram, items: list[Item], gpu: Gpu, left: list[Item]
-) -> tuple[Together, list[Item], list[Item]]:
+) -> tuple[FusedLaunch, list[Item], list[Item]]:
     """Return the launch of the first item and of what can run in it, what has to run before it, and what after it.
 
     The items `left` run in launches of their own.
@@ -149,12 +153,12 @@ def grown(
     return together(group, gpu), before, after
 
 
-def together(group: Group, gpu: Gpu) -> Together:
+def together(group: Group, gpu: Gpu) -> FusedLaunch:
     """Return how the loops of a group are dealt out: as those of the item that does most."""
     lead = max(range(len(group.items)), key=lambda n: _work(group.items[n]))
     item = group.items[lead]
     if not group.dims:
-        return Together(group, (), None)
+        return FusedLaunch(group, (), None)
     mapping = choose_mapping(item.measured, item.free, gpu)
     if item.reduces:
         mapping = with_elements(item.measured, mapping, gpu)
@@ -164,7 +168,7 @@ def together(group: Group, gpu: Gpu) -> Together:
     if axes and not any(i.reduces for i in group.items):
         side = _side(group, axes, gpu)
         elements = (axes[0][0], side) if side > 1 else None
-    return Together(group, axes, elements)
+    return FusedLaunch(group, axes, elements)
 
 
 def _side(group: Group, axes: tuple[tuple[int, int], ...], gpu: Gpu) -> int:
@@ -174,11 +178,11 @@ def _side(group: Group, axes: tuple[tuple[int, int], ...], gpu: Gpu) -> int:
     access would not be aligned, and where too few threads would be left for the GPU.
     """
     loop, width = axes[0]
-    side, elements, many = WIDEST, 0, gpu.processors * gpu.resident
+    side, elements, many = MAX_ACCESS_BYTES, 0, gpu.processors * gpu.resident
     for n, item in enumerate(group.items):
         measured, along = item.measured, group.dims[loop][n]
         lo, count = measured.bounds[along]
-        elements = max(elements, WIDEST * many if count is None else _work(item))
+        elements = max(elements, MAX_ACCESS_BYTES * many if count is None else _work(item))
         for access in measured.accesses:
             side = at_once(access, along, side)
         if side > 1 and not (read_set(item.statement.domain).is_box() or (count is None and len(measured.bounds) == 1)):
@@ -216,8 +220,8 @@ def of_one_shape(program: TypedProgram, group: Group) -> bool:
                 continue
             names = [dim[n] for dim in group.dims]
             if statement is item.start:
-                places = {s.name: d for d, s in enumerate(item.statement.subscripts) if isinstance(s, Index)}
-                theirs = [s.name for s in statement.subscripts if isinstance(s, Index)]
+                places = {s.name: d for d, s in enumerate(item.statement.subscripts) if isinstance(s, IndexExpr)}
+                theirs = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
                 names = [theirs[places[i]] for i in names]
             source = f"{statement.name}[{', '.join(statement.iterators)}]"
             onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
@@ -245,7 +249,7 @@ def promotions(
     for tensor in used:
         if program.tensor(tensor).role is Role.TEMPORARY and tensor not in elsewhere:
             modulo = _modulo(program, group, elements, tensor)
-            if modulo is not None and prod(modulo) <= REGISTERS:
+            if modulo is not None and prod(modulo) <= MAX_REGISTER_ELEMENTS:
                 found.append(Promotion(tensor, modulo))
     return tuple(found)
 

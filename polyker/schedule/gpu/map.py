@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyker.cost.measure import FAR, Measured, MemoryAccess
+from polyker.cost.measure import FAR, MeasuredStatement, MemoryAccess
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, lit
 from polyker.ir.typed import TypedProgram
@@ -14,21 +14,21 @@ from polyker.machine.model import Gpu
 AXES = ("x", "y", "z")
 
 # Threads of a block without communication, and their rows where two iterators are mapped (experience values).
-THREADS = 256
-ROWS = 8
+BLOCK_THREADS = 256
+BLOCK_ROWS = 8
 
 # Most elements of a result that one thread computes along y, with common reads once (experience value).
-ELEMENTS = 8
+MAX_THREAD_ELEMENTS = 8
 
 # Bytes of the widest access of a thread (CUDA C++ Programming Guide: 16).
-WIDEST = 16
+MAX_ACCESS_BYTES = 16
 
 # Independent partial sums of a thread: they hide latency, and round less (experience value).
-PARTIAL = 8
+PARTIAL_SUMS_PER_THREAD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class GridMapping:
     """The iterators along the axes x, y, z, each with the number of threads of a block along it (1: only blocks).
 
     `rest`: iterators that each thread runs through, outermost first. `elements`: an iterator of which each thread takes so many
@@ -50,26 +50,28 @@ class Mapping:
         ) + (f", {self.elements[1]} x {self.elements[0]} in registers" if self.elements else "")
 
 
-def choose_mapping(measured: Measured, free: tuple[str, ...], gpu: Gpu) -> Mapping:
+def choose_mapping(measured: MeasuredStatement, free: tuple[str, ...], gpu: Gpu) -> GridMapping:
     """Return the mapping of a statement whose iterators `free` carry no dependence.
 
     Neighbouring threads (axis x) take neighbouring elements of the result; where it has none, of the largest read.
     """
     if not free:
-        return Mapping((), ())
+        return GridMapping((), ())
     along = contiguous(measured, free)
     others = [i for i in reversed(free) if i != along and measured.extent(i) > 1]
-    others.sort(key=lambda i: -min(measured.extent(i), THREADS))  # stable: of two long ones the inner one is y
-    width = _power(min(measured.extent(along), THREADS if not others else max(gpu.warp, THREADS // ROWS)))
+    others.sort(key=lambda i: -min(measured.extent(i), BLOCK_THREADS))  # stable: of two long ones the inner one is y
+    width = _power(
+        min(measured.extent(along), BLOCK_THREADS if not others else max(gpu.warp, BLOCK_THREADS // BLOCK_ROWS))
+    )
     axes = [(along, width)]
     for place, i in enumerate(others[:2]):
-        room = THREADS // width if place == 0 else 1
+        room = BLOCK_THREADS // width if place == 0 else 1
         axes.append((i, _power(min(room, measured.extent(i)))))
     mapped = {i for i, _ in axes}
-    return Mapping(tuple(axes), tuple(i for i in free if i not in mapped))
+    return GridMapping(tuple(axes), tuple(i for i in free if i not in mapped))
 
 
-def with_elements(measured: Measured, mapping: Mapping, gpu: Gpu) -> Mapping:
+def with_elements(measured: MeasuredStatement, mapping: GridMapping, gpu: Gpu) -> GridMapping:
     """Return the mapping of a reduction with several elements of the result to a thread, where its terms have reads in common.
 
     Only along y (or z): neighbouring threads still take neighbouring elements. There stay blocks for every multiprocessor.
@@ -78,22 +80,22 @@ def with_elements(measured: Measured, mapping: Mapping, gpu: Gpu) -> Mapping:
     blocks = prod(-(-measured.extent(i) // n) for i, n in mapping.axes)
     for i, _ in mapping.axes[1:]:
         common = any(a.stride(i) == 0 and a.strides for a in measured.accesses if not a.is_write)
-        for elements in (ELEMENTS, ELEMENTS // 2, ELEMENTS // 4):
+        for elements in (MAX_THREAD_ELEMENTS, MAX_THREAD_ELEMENTS // 2, MAX_THREAD_ELEMENTS // 4):
             if common and measured.extent(i) >= elements * threads[i] and blocks >= 2 * elements * gpu.processors:
                 return replace(mapping, elements=(i, elements))
     return mapping
 
 
-def partial_sums(measured: Measured, mapping: Mapping) -> tuple[str, int] | None:
+def partial_sums(measured: MeasuredStatement, mapping: GridMapping) -> tuple[str, int] | None:
     """Return the reduced iterator of which each thread has so many partial sums; None for several elements, or few terms."""
     reduced = measured.statement.reduced
     longest = max(reduced, key=measured.extent)
-    count = min(PARTIAL, _power(measured.extent(longest) + 1) // 2)
+    count = min(PARTIAL_SUMS_PER_THREAD, _power(measured.extent(longest) + 1) // 2)
     terms = prod(measured.extent(i) for i in reduced)
-    return (longest, count) if mapping.elements is None and count > 1 and terms >= 4 * PARTIAL else None
+    return (longest, count) if mapping.elements is None and count > 1 and terms >= 4 * PARTIAL_SUMS_PER_THREAD else None
 
 
-def element_shape(program: TypedProgram, measured: Measured) -> tuple[Expr, ...] | None:
+def element_shape(program: TypedProgram, measured: MeasuredStatement) -> tuple[Expr, ...] | None:
     """Return, for each iterator that is not reduced, a number that its values are below; None in loops of the text, where no
     extent of the target shows such a number, and for negative values."""
     statement = measured.statement
@@ -105,7 +107,7 @@ def element_shape(program: TypedProgram, measured: Measured) -> tuple[Expr, ...]
     return shape
 
 
-def below(program: TypedProgram, measured: Measured, iterator: str) -> Expr | None:
+def below(program: TypedProgram, measured: MeasuredStatement, iterator: str) -> Expr | None:
     """Return a number that an iterator's values are below, None for a size that no extent of the target shows."""
     lo, count = measured.bounds[iterator]
     if lo is not None and count is not None:
@@ -118,7 +120,7 @@ def below(program: TypedProgram, measured: Measured, iterator: str) -> Expr | No
     return None
 
 
-def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int] | None:
+def sum_cut(measured: MeasuredStatement, gpu: Gpu) -> tuple[str, int] | None:
     """Return how a reduction is cut into partial results in memory: along which iterator, and how many.
 
     Where the elements of the result are too few for the threads of the GPU, or neighbouring ones read far apart. None where they
@@ -135,7 +137,7 @@ def sum_cut(measured: Measured, gpu: Gpu) -> tuple[str, int] | None:
     results = prod(measured.extent(i) for i in kept)
     threads = gpu.processors * gpu.resident
     apart = bool(unit) and not any(abs(largest.stride(i)) == 1 for i in kept)
-    most = min(threads // max(1, results), measured.extent(along) // (2 * PARTIAL))
+    most = min(threads // max(1, results), measured.extent(along) // (2 * PARTIAL_SUMS_PER_THREAD))
     if apart:
         most = max(most, min(gpu.warp, measured.extent(along) // 2))
     count = (_power(most + 1) // 2) if most > 0 else 0
@@ -150,13 +152,13 @@ def at_once(access: MemoryAccess, along: str, most: int) -> int:
         return most
     if stride != 1 or access.offset is None or any(abs(s) >= FAR for s in others):
         return 1
-    size = max(1, min(most, WIDEST // access.itemsize))
+    size = max(1, min(most, MAX_ACCESS_BYTES // access.itemsize))
     while any(s % size for s in (access.offset, *others)):
         size //= 2
     return size
 
 
-def contiguous(measured: Measured, free: tuple[str, ...]) -> str:
+def contiguous(measured: MeasuredStatement, free: tuple[str, ...]) -> str:
     """Return the iterator along which neighbours lie together in the result, else in the largest read, else the last."""
     by_size = sorted(measured.accesses, key=lambda a: (not a.is_write, -measured.footprint(a)))
     for access in by_size:

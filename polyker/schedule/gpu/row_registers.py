@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read, transform
+from polyker.ir.expr import Expr, IndexExpr, Read, transform
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
@@ -25,16 +25,16 @@ from polyker.poly.scop import domain_text, parameters
 from polyker.poly.touches import alone, touches
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.map import WIDEST, at_once
-from polyker.schedule.gpu.rows import Rows
+from polyker.schedule.gpu.map import MAX_ACCESS_BYTES, at_once
+from polyker.schedule.gpu.rows import RowLaunch
 from polyker.schedule.tree.nodes import Promotion
 
 # Registers of 32 bits that a thread has for elements of rows; elements of a row for which it pays to have more threads.
-REGISTERS, ELEMENTS = 32, 16
+ROW_REGISTERS, ROW_ELEMENTS_PER_THREAD = 32, 16
 
 
 @dataclass(frozen=True)
-class _Row:
+class _RegisterRow:
     """A tensor that the items `users` touch at one element for each row and value of their lanes, the lane being dimension
     `along`.
 
@@ -49,8 +49,8 @@ class _Row:
 
 
 def in_registers(
-    program: TypedProgram, fresh: Fresh, rows: Rows, outside: Iterable[TypedStatement], gpu: Gpu
-) -> tuple[Rows, frozenset[int]]:
+    program: TypedProgram, fresh: Fresh, rows: RowLaunch, outside: Iterable[TypedStatement], gpu: Gpu
+) -> tuple[RowLaunch, frozenset[int]]:
     """Return a launch whose threads hold what they can of their rows, and the places of the items that copy operands.
 
     `outside`: the statements of other launches.
@@ -60,10 +60,10 @@ def in_registers(
     found = [r for t in tensors if (r := _row(program, rows, t, elsewhere)) is not None]
     found.sort(key=lambda r: -len(r.users))
     width, longest = rows.width, max((r.length for r in found), default=0)
-    while width < gpu.threads and width * ELEMENTS < longest:
+    while width < gpu.threads and width * ROW_ELEMENTS_PER_THREAD < longest:
         width *= 2
     side = _side(rows, width, longest)
-    transposes, held, room = -(-longest // (side * width)), dict[_Row, str](), REGISTERS
+    transposes, held, room = -(-longest // (side * width)), dict[_RegisterRow, str](), ROW_REGISTERS
     for row in found:
         tensor = program.tensor(row.tensor)
         size = side * transposes * max(1, tensor.dtype.itemsize // 4)
@@ -80,9 +80,9 @@ def in_registers(
     return _rewritten(program, fresh, rows, held)
 
 
-def _side(rows: Rows, width: int, length: int) -> int:
+def _side(rows: RowLaunch, width: int, length: int) -> int:
     """Return how many neighbouring elements a thread takes at once: 16 bytes, where all rows begin at a multiple of that."""
-    side = WIDEST
+    side = MAX_ACCESS_BYTES
     for n, item in enumerate(rows.group.items):
         lane = rows.lanes[n]
         for access in item.measured.accesses if lane is not None else ():
@@ -93,7 +93,7 @@ def _side(rows: Rows, width: int, length: int) -> int:
     return max(1, side)
 
 
-def _row(program: TypedProgram, rows: Rows, tensor: str, elsewhere: set[str]) -> _Row | None:
+def _row(program: TypedProgram, rows: RowLaunch, tensor: str, elsewhere: set[str]) -> _RegisterRow | None:
     """Return how the items of a launch use a tensor by rows, None where nothing is gained by holding it."""
     items = rows.group.items
     own = program.tensor(tensor).role is Role.TEMPORARY and tensor not in elsewhere
@@ -114,10 +114,10 @@ def _row(program: TypedProgram, rows: Rows, tensor: str, elsewhere: set[str]) ->
             length, along = max(length, extent), dimension
     if len(set(users)) < 2 or along is None:
         return None
-    return _Row(tensor, tuple(dict.fromkeys(users)), along, length, not own)
+    return _RegisterRow(tensor, tuple(dict.fromkeys(users)), along, length, not own)
 
 
-def _length(rows: Rows, n: int) -> int | None:
+def _length(rows: RowLaunch, n: int) -> int | None:
     """Return a number that an item's lane is below, None where it has other loops within a row, too."""
     item, lane = rows.group.items[n], rows.lanes[n]
     inner = set(item.statement.iterators[item.statement.outer :])
@@ -127,7 +127,7 @@ def _length(rows: Rows, n: int) -> int | None:
     return lo + count if lo is not None and count is not None and lo >= 0 else None
 
 
-def _along(rows: Rows, n: int, subscripts: tuple[Expr, ...]) -> int | None:
+def _along(rows: RowLaunch, n: int, subscripts: tuple[Expr, ...]) -> int | None:
     """Return the dimension that an item's lane walks alone, where the others are the launch's loops, each one of them."""
     found = [alone(s) for s in subscripts]
     want = [(dim[n], 0) for dim in rows.group.dims]
@@ -138,8 +138,8 @@ def _along(rows: Rows, n: int, subscripts: tuple[Expr, ...]) -> int | None:
 
 
 def _rewritten(
-    program: TypedProgram, fresh: Fresh, rows: Rows, held: Mapping[_Row, str]
-) -> tuple[Rows, frozenset[int]]:
+    program: TypedProgram, fresh: Fresh, rows: RowLaunch, held: Mapping[_RegisterRow, str]
+) -> tuple[RowLaunch, frozenset[int]]:
     """Return the launch with its rows in registers, and with the copies of operands before their first use."""
     origins: list[int] = []  # the item of the launch before that each item stands for, or copies for
     items: list[Item] = []
@@ -164,14 +164,14 @@ def _rewritten(
     return replace(rows, group=wider, lanes=lanes, transposed=frozenset(transposed)), frozenset(copies)
 
 
-def _element(rows: Rows, n: int) -> tuple[Expr, ...]:
+def _element(rows: RowLaunch, n: int) -> tuple[Expr, ...]:
     """Return where an item finds in registers what it touches: in its row the thread, its turn, and the element of that."""
-    lane = Index(str(rows.lanes[n]), i64)
+    lane = IndexExpr(str(rows.lanes[n]), i64)
     place = (rows.thread(lane.name), floordiv(lane, rows.side * rows.width), mod(lane, rows.side))
-    return (*(Index(dim[n], i64) for dim in rows.group.dims), *place)
+    return (*(IndexExpr(dim[n], i64) for dim in rows.group.dims), *place)
 
 
-def _renamed(rows: Rows, n: int, statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
+def _renamed(rows: RowLaunch, n: int, statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
     """Return a statement that uses registers for rows."""
     element = _element(rows, n)
 
@@ -186,7 +186,7 @@ def _renamed(rows: Rows, n: int, statement: TypedStatement, names: Mapping[str, 
     return replace(statement, target=target, subscripts=subscripts, expr=transform(statement.expr, moved))
 
 
-def _copy(program: TypedProgram, fresh: Fresh, rows: Rows, row: _Row, name: str) -> TypedStatement:
+def _copy(program: TypedProgram, fresh: Fresh, rows: RowLaunch, row: _RegisterRow, name: str) -> TypedStatement:
     """Return the copy of an operand: of all elements that one of its users reads, over the iterators of the first."""
     first = row.users[0]
     elements: isl.Set | None = None
@@ -199,7 +199,7 @@ def _copy(program: TypedProgram, fresh: Fresh, rows: Rows, row: _Row, name: str)
         here = read_set(statement.domain).apply(onto)
         elements = here if elements is None else elements.union(here)
     statement, copy = rows.group.items[first].statement, fresh.statement()
-    places = [Index(i, i64) for i in _loops(rows, first)]
+    places = [IndexExpr(i, i64) for i in _loops(rows, first)]
     subscripts = (*places[: row.along], places[-1], *places[row.along : -1])
     tensor = program.tensor(row.tensor)
     assert elements is not None
@@ -209,6 +209,6 @@ def _copy(program: TypedProgram, fresh: Fresh, rows: Rows, row: _Row, name: str)
     )  # fmt: skip
 
 
-def _loops(rows: Rows, n: int) -> tuple[str, ...]:
+def _loops(rows: RowLaunch, n: int) -> tuple[str, ...]:
     """Return an item's iterators over rows, and its lane."""
     return (*(dim[n] for dim in rows.group.dims), str(rows.lanes[n]))

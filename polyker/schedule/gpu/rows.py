@@ -14,30 +14,30 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Literal
+from polyker.ir.expr import Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.poly.touches import Touch, alone, touches
-from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Lanes, accumulate
+from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, PartialSums, accumulate
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.groups import Group, grow
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.across import LONG, Across, has_gathers
-from polyker.schedule.gpu.map import AXES, THREADS, contiguous
+from polyker.schedule.gpu.across import MAX_LONE_BLOCK_TERMS, Across, has_gathers
+from polyker.schedule.gpu.map import AXES, BLOCK_THREADS, contiguous
 from polyker.schedule.nests.nest import band, offset, shared
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Tree, statements_of
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Tree, statements_of
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
 # Bytes of shared memory reserved for results and for block reductions.
-RESULTS = 1 << 10
+RESULT_SHARED_BYTES = 1 << 10
 
 # Rows of a block whose threads are one warp a row.
-ROWS = 8
+WARP_ROWS = 8
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLaunch:
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
     dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
     times `side` neighbouring elements of each; the loops of the items `transposed` over these are unrolled
@@ -80,7 +80,7 @@ class Rows:
 
     def thread(self, lane: str) -> Expr:
         """Return the number of the thread that has an element of a row."""
-        return mod(floordiv(Index(lane, i64), self.side), self.width)
+        return mod(floordiv(IndexExpr(lane, i64), self.side), self.width)
 
     def _is_thread(self, subscript: Expr, lane: str | None) -> bool:
         """Return whether equal values of a subscript are one thread's."""
@@ -88,11 +88,11 @@ class Rows:
 
     def turn(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
         """Return the loops of a thread over its elements of a row: `side` neighbours, `width` threads' apart."""
-        kind, extent = (Kind.UNROLL, self.transposes) if n in self.transposed else (Kind.SERIAL, 0)
-        place = Index(lane, i64)
+        kind, extent = (MemberKind.UNROLL, self.transposes) if n in self.transposed else (MemberKind.SERIAL, 0)
+        place = IndexExpr(lane, i64)
         loops = [shared((statement,), floordiv(place, self.side * self.width), f"{lane}.tile", kind, extent)]
         if self.side > 1:
-            loops.append(shared((statement,), mod(place, self.side), f"{lane}.point", Kind.UNROLL, self.side))
+            loops.append(shared((statement,), mod(place, self.side), f"{lane}.point", MemberKind.UNROLL, self.side))
         return loops
 
     def _lane(self, n: int, touch: Touch) -> str | None:
@@ -114,7 +114,7 @@ class Rows:
         longest = self.order()[:1]
         return self.height if any(self.group.dims[d][n] == iterator for d in longest) else 1
 
-    def rows(self, bodies: Sequence[Body]) -> tuple[list[Member], list[Member]]:
+    def rows(self, bodies: Sequence[RowBody]) -> tuple[list[Member], list[Member]]:
         """Return the loops over rows that blocks take, and that over the rows of a block."""
         dims, order = self.group.dims, self.order()
         blocks: list[Member] = []
@@ -130,18 +130,20 @@ class Rows:
                 return tuple(found)
 
             label = dims[d][0]
-            kind = Kind.BLOCK if n < len(AXES) else Kind.SERIAL
+            kind = MemberKind.BLOCK if n < len(AXES) else MemberKind.SERIAL
             blocks.append(Member(times(), f"{label}.block", kind, 0, AXES[n] if n < len(AXES) else ""))
             if size > 1:
-                within.append(Member(times(inside=True), f"{label}.thread", Kind.THREAD, size, "y"))
+                within.append(Member(times(inside=True), f"{label}.thread", MemberKind.THREAD, size, "y"))
         if not blocks:
-            blocks = [Member(tuple((s.name, lit(0)) for b in bodies for s in b.statements), "once", Kind.BLOCK, 0, "x")]
+            blocks = [
+                Member(tuple((s.name, lit(0)) for b in bodies for s in b.statements), "once", MemberKind.BLOCK, 0, "x")
+            ]
         taken = min(len(order), len(AXES))
         return [*reversed(blocks[:taken]), *blocks[taken:]] if order else blocks, within
 
 
 @dataclass(frozen=True)
-class Body:
+class RowBody:
     """The statements that stand for an item, their places along the threads of a row, and what a thread runs of them.
 
     `result`: what threads combine into, with the iterators of its elements.
@@ -155,7 +157,7 @@ class Body:
 
 def grown_rows(
     program: TypedProgram, items: list[Item], dealt: Mapping[str, Across], gpu: Gpu, left: list[Item]
-) -> tuple[Rows, list[Item], list[Item]] | None:
+) -> tuple[RowLaunch, list[Item], list[Item]] | None:
     """Return the launch by rows of the first item and of what can run in it, what has to run before it, and what after it.
 
     `dealt`: the reductions whose terms are dealt out to threads. None where none of them is in it. The items `left` run in
@@ -195,7 +197,7 @@ def _alike(group: Group, item: Item, dealt: Mapping[str, Across]) -> bool:
     return rows == last.free and elements[0] == elements[1] and all(None not in b for b in elements[0])
 
 
-def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
+def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> RowLaunch | None:
     """Return how a group runs by rows, of width 0 while nothing in it is dealt out; None where it does not."""
     elements = prod(group.items[0].measured.extent(dim[0]) for dim in group.dims)
     lanes: list[str | None] = []
@@ -218,7 +220,7 @@ def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
         else:
             lane = contiguous(item.measured, tuple(i for i in item.free if i not in column))
             lanes.append(lane)
-            if elements < gpu.processors and item.measured.extent(lane) > LONG:
+            if elements < gpu.processors and item.measured.extent(lane) > MAX_LONE_BLOCK_TERMS:
                 return None
     if len(widths) > 1:
         return None
@@ -226,46 +228,48 @@ def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> Rows | None:
     lead = group.items[0].measured
     longest = max((lead.extent(dim[0]) for dim in group.dims), default=1)
     height = 1
-    while width and width * height * 2 <= THREADS and height < ROWS and width == 32 and height * 2 <= longest:
+    while (
+        width and width * height * 2 <= BLOCK_THREADS and height < WARP_ROWS and width == 32 and height * 2 <= longest
+    ):
         height *= 2
-    return Rows(group, tuple(lanes), width, height)
+    return RowLaunch(group, tuple(lanes), width, height)
 
 
-def row_body(program: TypedProgram, fresh: Fresh, rows: Rows, n: int) -> Body:
+def row_body(program: TypedProgram, fresh: Fresh, rows: RowLaunch, n: int) -> RowBody:
     """Return what a thread runs of an item."""
     item, lane = rows.group.items[n], rows.lanes[n]
     statement = item.statement
     if lane is None:
-        return Body((statement,), {statement.name: lit(0)}, Leaf())
+        return RowBody((statement,), {statement.name: lit(0)}, Leaf())
     if item.reduces:
         return _folded(program, fresh, rows, n, lane)
     common = {dim[n] for dim in rows.group.dims}
     inner = statement.iterators[statement.outer :]
-    loops = [shared((statement,), Index(i, i64), i) for i in inner if i not in common and i != lane]
+    loops = [shared((statement,), IndexExpr(i, i64), i) for i in inner if i not in common and i != lane]
     loops += rows.turn(n, statement, lane)
-    return Body((statement,), {statement.name: rows.thread(lane)}, band(loops, Leaf()))
+    return RowBody((statement,), {statement.name: rows.thread(lane)}, band(loops, Leaf()))
 
 
-def _folded(program: TypedProgram, fresh: Fresh, rows: Rows, n: int, lane: str) -> Body:
+def _folded(program: TypedProgram, fresh: Fresh, rows: RowLaunch, n: int, lane: str) -> RowBody:
     item = rows.group.items[n]
     statement = item.statement
     origin = {dim[n]: rows.origin(d) for d, dim in enumerate(rows.group.dims)}
-    lanes, layout = Lanes(lane, rows.width, rows.side), AccumulatorLayout(origin=origin)
+    lanes, layout = PartialSums(lane, rows.width, rows.side), AccumulatorLayout(origin=origin)
     parts = accumulate(program, fresh, statement, start=item.start, lanes=lanes, layout=layout)
     assert parts.lanes is not None
     assert parts.folded is not None
-    each = Index(parts.lanes, i64)
+    each = IndexExpr(parts.lanes, i64)
     places: dict[str, Expr] = {s.name: lit(0) for s in parts.statements()}
     places |= {parts.start.name: each, parts.folds[-1].name: each}
     places[parts.update.name] = rows.thread(lane)
     held = Promotion(parts.accumulator, (1,) * (len(parts.element) + 1))
     tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.turn(n, parts.update, lane)))))
-    return Body(parts.statements(), places, tree, (parts.folded, parts.element))
+    return RowBody(parts.statements(), places, tree, (parts.folded, parts.element))
 
 
 def _parts(parts: Accumulated, lane: str, turn: list[Member]) -> list[Filter]:
     """Return what a thread does of a reduction; `turn`: the reduction loops along the lane."""
-    loops = [shared((parts.update,), Index(i, i64), i) for i in parts.update.reduced if i != lane]
+    loops = [shared((parts.update,), IndexExpr(i, i64), i) for i in parts.update.reduced if i != lane]
     terms = Filter((parts.update.name,), band([*loops, *turn], Leaf()))
     return [
         Filter((parts.start.name,), Leaf()),
@@ -286,7 +290,7 @@ class Held:
         return [p.tensor for p in (*(p for part in self.registers for p in part), *self.shared)]
 
 
-def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedStatement], gpu: Gpu) -> Held:
+def held_tensors(program: TypedProgram, rows: RowLaunch, outside: Iterable[TypedStatement], gpu: Gpu) -> Held:
     """Return where the temporaries that no other launch uses are held; `outside`: the statements of other launches.
 
     What leaves its part or its thread lies in shared memory, as far as that has room for all the blocks that can be resident.
@@ -295,7 +299,7 @@ def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedState
     parts = rows.parts()
     registers: list[tuple[Promotion, ...]] = [() for _ in parts]
     common: list[Promotion] = []
-    room = gpu.shared * rows.width * rows.height // gpu.resident - RESULTS
+    room = gpu.shared * rows.width * rows.height // gpu.resident - RESULT_SHARED_BYTES
     sizes: list[tuple[int, Promotion]] = []
     for tensor in dict.fromkeys(t for i in rows.group.items for t in sorted(i.tensors)):
         if program.tensor(tensor).role is not Role.TEMPORARY or tensor in elsewhere:
@@ -321,7 +325,7 @@ def held_tensors(program: TypedProgram, rows: Rows, outside: Iterable[TypedState
     return Held(tuple(registers), tuple(common))
 
 
-def _modulo(program: TypedProgram, rows: Rows, tensor: str, height: int) -> tuple[int, ...] | None:
+def _modulo(program: TypedProgram, rows: RowLaunch, tensor: str, height: int) -> tuple[int, ...] | None:
     """Return the extents of a temporary's buffer: of the rows' dimensions what a block has, else all."""
     touching = [(n, t) for n, item in enumerate(rows.group.items) for t in item.touches if t.tensor == tensor]
     if not all(t.exact and all(map(is_quasi_affine, t.subscripts)) for _, t in touching):
@@ -339,7 +343,7 @@ def _modulo(program: TypedProgram, rows: Rows, tensor: str, height: int) -> tupl
     return tuple(modulo)
 
 
-def row_tree(rows: Rows, bodies: Sequence[Body], held: Held) -> Tree:
+def row_tree(rows: RowLaunch, bodies: Sequence[RowBody], held: Held) -> Tree:
     """Return the tree of a launch by rows."""
     blocks, within = rows.rows(bodies)
     results = tuple(
@@ -357,7 +361,7 @@ def row_tree(rows: Rows, bodies: Sequence[Body], held: Held) -> Tree:
             tree = InOrder(tuple(Filter(tuple(s.name for s in b.statements), b.tree) for b in found))
         tree = Scope(registers, tree) if registers else tree
         rows_of = (replace(m, times=tuple((s, e) for s, e in m.times if s in names)) for m in within)
-        return Band((*rows_of, Member(times, "lane.thread", Kind.THREAD, rows.width, "x")), tree)
+        return Band((*rows_of, Member(times, "lane.thread", MemberKind.THREAD, rows.width, "x")), tree)
 
     parts = [threads(part, own) for part, own in zip(rows.parts(), held.registers, strict=True)]
     tree: Tree = InOrder(tuple(Filter(statements_of(p), p) for p in parts)) if len(parts) > 1 else parts[0]

@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index
+from polyker.ir.expr import Call, Expr, IndexExpr
 from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
@@ -28,17 +28,17 @@ from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan
 from polyker.rewrite.reductions.split_scan import BlockScan, in_block
-from polyker.schedule.gpu.across import LONG, has_gathers
-from polyker.schedule.gpu.map import AXES, THREADS
+from polyker.schedule.gpu.across import MAX_LONE_BLOCK_TERMS, has_gathers
+from polyker.schedule.gpu.map import AXES, BLOCK_THREADS
 from polyker.schedule.nests.nest import Nest, offset
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Bytes of the terms of a thread's run, and their most. Threads on a row of shared memory have their elements in other banks.
-RUN_BYTES, RUN, BANKS = 32, 8, 32
+RUN_BYTES, MAX_RUN_TERMS, SHARED_BANKS = 32, 8, 32
 # Terms for which a row is dealt out to threads where rows are many; those that a block takes of a row, at most.
-SHORT, LONGEST = 64, 1 << 16
+MIN_SHARED_ROW_TERMS, MAX_BLOCK_ROW_TERMS = 64, 1 << 16
 # Rows of a block whose threads are one warp a row.
-ROWS = 8
+WARP_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def as_item(scan: Scan) -> TypedStatement:
     return replace(statement, expr=Call(COMBINE[scan.op], values, statement.expr.dtype))
 
 
-def choose_scan(measured: Measured, scan: Scan, gpu: Gpu) -> ScanMapping | None:
+def choose_scan(measured: MeasuredStatement, scan: Scan, gpu: Gpu) -> ScanMapping | None:
     """Return how a scan is dealt out to threads; None where each of its rows had better be one thread's."""
     if has_gathers(measured) or scan.statement.expr.dtype is None:
         return None
@@ -70,26 +70,26 @@ def choose_scan(measured: Measured, scan: Scan, gpu: Gpu) -> ScanMapping | None:
     rows, terms = prod(measured.extent(i) for i in inner), measured.extent(scan.along)
     together = all(abs(a.stride(scan.along)) <= 1 for a in measured.accesses)
     many = rows >= gpu.processors * gpu.warp * 4
-    if terms < (SHORT if many else gpu.warp) or (many and not together):
+    if terms < (MIN_SHARED_ROW_TERMS if many else gpu.warp) or (many and not together):
         return None
-    run = max(2, min(RUN, RUN_BYTES // scan.statement.expr.dtype.itemsize))
+    run = max(2, min(MAX_RUN_TERMS, RUN_BYTES // scan.statement.expr.dtype.itemsize))
     width = gpu.warp
-    while width < THREADS and width * run < terms:
+    while width < BLOCK_THREADS and width * run < terms:
         width *= 2
     height = 1
     longest = max((measured.extent(i) for i in inner), default=1)
-    while width == gpu.warp and height < ROWS and height * 2 <= longest:
+    while width == gpu.warp and height < WARP_ROWS and height * 2 <= longest:
         height *= 2
     cut = 0
-    blocks = gpu.processors * gpu.resident // (THREADS * max(1, rows))
-    if blocks > 1 and terms > LONG and not scan.statement.outer:
-        cut = LONG // 4
-        while cut < LONGEST and cut * blocks < terms:
+    blocks = gpu.processors * gpu.resident // (BLOCK_THREADS * max(1, rows))
+    if blocks > 1 and terms > MAX_LONE_BLOCK_TERMS and not scan.statement.outer:
+        cut = MAX_LONE_BLOCK_TERMS // 4
+        while cut < MAX_BLOCK_ROW_TERMS and cut * blocks < terms:
             cut *= 2
     return ScanMapping(width, run, height, cut)
 
 
-def choose_column_runs(measured: Measured, scan: Scan, gpu: Gpu) -> int | None:
+def choose_column_runs(measured: MeasuredStatement, scan: Scan, gpu: Gpu) -> int | None:
     """Return how many terms a thread takes of a row whose neighbours' elements lie beside its own; None where they do not, or
     where rows are too few for a warp, or enough for the GPU."""
     inner = [i for i in scan.kept if i not in scan.statement.iterators[: scan.statement.outer]]
@@ -98,13 +98,15 @@ def choose_column_runs(measured: Measured, scan: Scan, gpu: Gpu) -> int | None:
     beside = any(abs(largest.stride(i)) == 1 and measured.extent(i) >= gpu.warp for i in inner)
     if not beside or scan.statement.outer or has_gathers(measured):
         return None
-    runs, cut = gpu.processors * gpu.resident // (2 * max(1, rows)), RUN
+    runs, cut = gpu.processors * gpu.resident // (2 * max(1, rows)), MAX_RUN_TERMS
     while cut * runs < terms:
         cut *= 2
-    return cut if runs > 1 and terms >= SHORT and terms > cut else None
+    return cut if runs > 1 and terms >= MIN_SHARED_ROW_TERMS and terms > cut else None
 
 
-def scan_nest(program: TypedProgram, fresh: Fresh, scan: Scan, mapping: ScanMapping, measured: Measured) -> Nest:
+def scan_nest(
+    program: TypedProgram, fresh: Fresh, scan: Scan, mapping: ScanMapping, measured: MeasuredStatement
+) -> Nest:
     """Return the statements that stand for a scan, and their nest."""
     width, run = mapping.width, mapping.run
     least = {i: measured.lo(i) for i in scan.kept}
@@ -116,14 +118,16 @@ def scan_nest(program: TypedProgram, fresh: Fresh, scan: Scan, mapping: ScanMapp
 
     def threads(own: TypedStatement, place: Expr, *loops: Member) -> Tree:
         within = (replace(m, times=((own.name, m.time(own.name)),)) for m in rows)
-        return Band((*within, Member(((own.name, place),), "lane.thread", Kind.THREAD, width, "x"), *loops), Leaf())
+        return Band(
+            (*within, Member(((own.name, place),), "lane.thread", MemberKind.THREAD, width, "x"), *loops), Leaf()
+        )
 
     def each(own: TypedStatement) -> Tree:
         turn = mod(floordiv(places, width), run)
-        return threads(own, mod(places, width), Member(((own.name, turn),), "turn", Kind.UNROLL, run))
+        return threads(own, mod(places, width), Member(((own.name, turn),), "turn", MemberKind.UNROLL, run))
 
-    places, runs = Index(parts.place, i64), Index(parts.run, i64)
-    along = Member(((parts.local.name, Index(parts.within, i64)),), "term", Kind.UNROLL, run - 1)
+    places, runs = IndexExpr(parts.place, i64), IndexExpr(parts.run, i64)
+    along = Member(((parts.local.name, IndexExpr(parts.within, i64)),), "term", MemberKind.UNROLL, run - 1)
     steps = [
         *((s, each(s)) for s in parts.terms),
         (parts.local, threads(parts.local, mod(runs, width), along)),
@@ -149,16 +153,16 @@ def _rows(
 ) -> tuple[list[Member], list[Member]]:
     """Return the loops over rows that blocks take, and that over the rows of a block; the longest lies along x."""
     if not order:
-        return [Member(tuple((s.name, lit(0)) for s in statements), "once", Kind.BLOCK, 0, "x")], []
+        return [Member(tuple((s.name, lit(0)) for s in statements), "once", MemberKind.BLOCK, 0, "x")], []
     blocks, within = [], []
     for n, i in enumerate(order):
         size = height if n == 0 else 1
         place = offset(i, least[i])
-        kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
+        kind, axis = (MemberKind.BLOCK, AXES[n]) if n < len(AXES) else (MemberKind.SERIAL, "")
         blocks.append(Member(tuple((s.name, floordiv(place, size)) for s in statements), f"{i}.block", kind, 0, axis))
         if size > 1:
             times = tuple((s.name, mod(place, size)) for s in statements)
-            within.append(Member(times, f"{i}.thread", Kind.THREAD, size, "y"))
+            within.append(Member(times, f"{i}.thread", MemberKind.THREAD, size, "y"))
     return [*reversed(blocks[: len(AXES)]), *blocks[len(AXES) :]], within
 
 
@@ -166,6 +170,10 @@ def _held(parts: BlockScan, rows: list[int], mapping: ScanMapping) -> tuple[Prom
     """Return the buffers of a block: of the terms of a chunk, in rows of as many elements as there are banks, and of what stands
     before the runs of two chunks."""
     elements, last = mapping.width * mapping.run, len(rows)
-    layout = (*((d, 1, n) for d, n in enumerate(rows)), (last, BANKS, elements // BANKS), (last, 1, BANKS))
+    layout = (
+        *((d, 1, n) for d, n in enumerate(rows)),
+        (last, SHARED_BANKS, elements // SHARED_BANKS),
+        (last, 1, SHARED_BANKS),
+    )
     terms = Promotion(parts.values, (*rows, elements), layout, shared=True, pad=1)
     return terms, Promotion(parts.carried, (*rows, 2 * mapping.width), shared=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import coefficients, floordiv, indices_of, is_quasi_affine, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.rewrite.core.fresh import Fresh
@@ -19,14 +19,14 @@ from polyker.rewrite.materialise.pack_run import PackedRun, Tile, pack_run
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.map import AXES
 from polyker.schedule.nests.nest import Nest, offset
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Side of a tile, in elements: a warp's threads. Threads along its other side. Budget of shared memory for all tiles of a block,
 # in bytes: below the 48 KiB that a kernel has without opting in (CUDA C++ Programming Guide).
-SIDE, HEIGHT = 32, 8
-ROOM = 40 << 10
+TILE_SIDE, TILE_THREAD_ROWS = 32, 8
+TILES_SHARED_BYTES = 40 << 10
 # Least extents of the two indices: below, a warp uses whole lines anyhow (experience value).
-LEAST = 16
+MIN_TRANSPOSED_EXTENT = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Transposed:
     def __str__(self) -> str:
         tensors = len(self.reads)
         operands = f"{tensors} operand{'s' * (tensors > 1)}"
-        return f"{SIDE} {self.read} x {SIDE} {self.write} of {operands} transposed in shared memory"
+        return f"{TILE_SIDE} {self.read} x {TILE_SIDE} {self.write} of {operands} transposed in shared memory"
 
 
 def choose_transposed(item: Item) -> Transposed | None:
@@ -53,18 +53,20 @@ def choose_transposed(item: Item) -> Transposed | None:
     if item.reduces or statement.op != "set" or set(item.free) != set(inner) or statement.outer:
         return None
     target = measured.write
-    along = [i for i in inner if abs(target.stride(i)) == 1 and measured.extent(i) >= LEAST]
+    along = [i for i in inner if abs(target.stride(i)) == 1 and measured.extent(i) >= MIN_TRANSPOSED_EXTENT]
     found: dict[str, list[Read]] = {}
     sizes: dict[str, int] = {}
     for a in measured.accesses:
         read = a.read
         if read is None or read.pad is not None or not along or not all(map(is_quasi_affine, read.subscripts)):
             continue
-        unit = [i for i in inner if i != along[0] and abs(a.stride(i)) == 1 and measured.extent(i) >= LEAST]
+        unit = [
+            i for i in inner if i != along[0] and abs(a.stride(i)) == 1 and measured.extent(i) >= MIN_TRANSPOSED_EXTENT
+        ]
         if abs(a.stride(along[0])) > 1 and unit and all(_alone(read, i) for i in (along[0], unit[0])):
             found.setdefault(unit[0], []).append(read)
-            sizes[unit[0]] = sizes.get(unit[0], 0) + SIDE * (SIDE + 1) * a.itemsize
-    found = {u: reads for u, reads in found.items() if sizes[u] <= ROOM}
+            sizes[unit[0]] = sizes.get(unit[0], 0) + TILE_SIDE * (TILE_SIDE + 1) * a.itemsize
+    found = {u: reads for u, reads in found.items() if sizes[u] <= TILES_SHARED_BYTES}
     if not found:
         return None
     unit_of = max(found, key=lambda u: (len(found[u]), inner.index(u)))
@@ -83,8 +85,8 @@ def transposed_nest(program: TypedProgram, fresh: Fresh, transposed: Transposed)
     """Return the statement with its copies, and their nest."""
     places = {i: offset(i, transposed.origin[i]) for i in (transposed.write, transposed.read, *transposed.others)}
     sides = (transposed.write, transposed.read)
-    times: dict[str, Expr] = {i: floordiv(places[i], SIDE) if i in sides else Index(i, i64) for i in places}
-    tiles = {i: Tile(times[i], SIDE, transposed.origin[i]) if i in sides else Tile(times[i], 1, 0) for i in places}
+    times: dict[str, Expr] = {i: floordiv(places[i], TILE_SIDE) if i in sides else IndexExpr(i, i64) for i in places}
+    tiles = {i: Tile(times[i], TILE_SIDE, transposed.origin[i]) if i in sides else Tile(times[i], 1, 0) for i in places}
     statement = transposed.statement
     copies: list[PackedRun] = []
     for read in transposed.reads:
@@ -92,8 +94,8 @@ def transposed_nest(program: TypedProgram, fresh: Fresh, transposed: Transposed)
         statement, copies = found.statement, [*copies, found]
     blocks = []
     for n, i in enumerate((transposed.write, transposed.read, *reversed(transposed.others))):
-        own = [(c.copy.name, Index(c.numbers[times[i]], i64)) for c in copies]
-        kind, axis = (Kind.BLOCK, AXES[n]) if n < len(AXES) else (Kind.SERIAL, "")
+        own = [(c.copy.name, IndexExpr(c.numbers[times[i]], i64)) for c in copies]
+        kind, axis = (MemberKind.BLOCK, AXES[n]) if n < len(AXES) else (MemberKind.SERIAL, "")
         label = f"{i}.tile" if i in sides else i
         blocks.append(Member((*own, (statement.name, times[i])), label, kind, 0, axis))
     blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
@@ -112,20 +114,25 @@ def _dimension(read: Read, iterator: str) -> int:
 
 
 def _threads(name: str, along: Expr, across: Expr) -> Tree:
-    """Return the threads of a tile: `along` lie neighbours, `across` each thread has every HEIGHT-th."""
-    within = mod(across, SIDE)
+    """Return the threads of a tile: `along` lie neighbours, `across` each thread has every TILE_THREAD_ROWS-th."""
+    within = mod(across, TILE_SIDE)
     return Band(
         (
-            Member(((name, mod(within, HEIGHT)),), "row.thread", Kind.THREAD, HEIGHT, "y"),
-            Member(((name, mod(along, SIDE)),), "lane.thread", Kind.THREAD, SIDE, "x"),
-            Member(((name, floordiv(within, HEIGHT)),), "row.part", Kind.UNROLL, SIDE // HEIGHT),
+            Member(((name, mod(within, TILE_THREAD_ROWS)),), "row.thread", MemberKind.THREAD, TILE_THREAD_ROWS, "y"),
+            Member(((name, mod(along, TILE_SIDE)),), "lane.thread", MemberKind.THREAD, TILE_SIDE, "x"),
+            Member(
+                ((name, floordiv(within, TILE_THREAD_ROWS)),),
+                "row.part",
+                MemberKind.UNROLL,
+                TILE_SIDE // TILE_THREAD_ROWS,
+            ),
         ),
         Leaf(),
     )
 
 
 def _copy(copy: PackedRun, read: Read, transposed: Transposed) -> Tree:
-    elements = [Index(c, i64) for c in copy.elements]
+    elements = [IndexExpr(c, i64) for c in copy.elements]
     return _threads(
         copy.copy.name, elements[_dimension(read, transposed.read)], elements[_dimension(read, transposed.write)]
     )

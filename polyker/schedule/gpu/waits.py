@@ -13,20 +13,31 @@ from functools import reduce
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import indices_of, print_affine, substitute
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import Access, Scop, parameters
-from polyker.schedule.tree.block_threads import Branch, Launch, Loop, Part, Passed, Point, partings, passed
+from polyker.poly.scop import Scop, ScopAccess, parameters
+from polyker.schedule.tree.block_threads import (
+    Branch,
+    BranchLoop,
+    LaunchBranches,
+    Passed,
+    Point,
+    SequenceChild,
+    partings,
+    passed,
+)
 
 
-def groups(scop: Scop, launch: Launch) -> frozenset[Point]:
+def groups(scop: Scop, launch: LaunchBranches) -> frozenset[Point]:
     """Return the children of sequences behind which groups of copies are closed: of neighbours that copy, the last."""
     copying = {p for b in launch.branches if _copies(scop, b) and (p := _sequence(b)) is not None}
     return frozenset((node, child) for node, child in copying if (node, child + 1) not in copying)
 
 
-def waits_of(scop: Scop, launch: Launch, barriers: frozenset[Point], commits: frozenset[Point]) -> dict[Point, int]:
+def waits_of(
+    scop: Scop, launch: LaunchBranches, barriers: frozenset[Point], commits: frozenset[Point]
+) -> dict[Point, int]:
     """Return where threads wait, and how many groups each wait leaves on their way; `barriers` and `commits`: those chosen."""
     found: dict[Point, int] = {}
     for first in launch.branches:
@@ -53,7 +64,7 @@ def _copies(scop: Scop, branch: Branch) -> bool:
 
 def _sequence(branch: Branch) -> Point | None:
     """Return the innermost place in a sequence where threads may meet."""
-    return next(((s.node, s.child) for s in reversed(branch.steps) if isinstance(s, Part) and s.meets), None)
+    return next(((s.node, s.child) for s in reversed(branch.steps) if isinstance(s, SequenceChild) and s.meets), None)
 
 
 def _closed_between(
@@ -66,9 +77,9 @@ def _closed_between(
         return 0
     count = len(ends) - 1
     own, step = way[ends[0]].point, first.steps[at]
-    inside = next(n for n, s in enumerate(first.steps) if isinstance(s, Part) and s.node == own[0])
-    plain = not any(isinstance(s, Loop) for s in first.steps[at + 1 : inside])
-    return count + (distance - 1 if isinstance(step, Loop) and place.later and plain else 0)
+    inside = next(n for n, s in enumerate(first.steps) if isinstance(s, SequenceChild) and s.node == own[0])
+    plain = not any(isinstance(s, BranchLoop) for s in first.steps[at + 1 : inside])
+    return count + (distance - 1 if isinstance(step, BranchLoop) and place.later and plain else 0)
 
 
 def _distance(scop: Scop, first: Branch, second: Branch, at: int) -> int | None:
@@ -83,7 +94,7 @@ def _distance(scop: Scop, first: Branch, second: Branch, at: int) -> int | None:
         if found.is_empty():
             continue
         step, other = first.steps[at], second.steps[at]
-        if not (isinstance(step, Loop) and isinstance(other, Loop)):
+        if not (isinstance(step, BranchLoop) and isinstance(other, BranchLoop)):
             return 0
         times = [_time(scop, branch, loop.time) for branch, loop in ((first, step), (second, other))]
         deltas = found.apply_domain(times[0]).apply_range(times[1]).deltas().dim_min_val(0)
@@ -92,7 +103,7 @@ def _distance(scop: Scop, first: Branch, second: Branch, at: int) -> int | None:
     return least
 
 
-def _uses(scop: Scop, first: Branch, second: Branch) -> Iterator[tuple[Access, Access]]:
+def _uses(scop: Scop, first: Branch, second: Branch) -> Iterator[tuple[ScopAccess, ScopAccess]]:
     for a in scop.accesses:
         if a.statement == first.statement and (not a.is_write or first.arrives_later(a.tensor)):
             yield from (
@@ -102,7 +113,7 @@ def _uses(scop: Scop, first: Branch, second: Branch) -> Iterator[tuple[Access, A
             )
 
 
-def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: Access, b: Access) -> isl.Map:
+def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: ScopAccess, b: ScopAccess) -> isl.Map:
     """Return the instances of one block that come to one place, the second's after the first's."""
     here = a.relation.intersect_domain(_instances(scop, first))
     there = b.relation.intersect_domain(_instances(scop, second))
@@ -114,7 +125,7 @@ def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: Access, b: Acc
         here, there = here.apply_range(place), there.apply_range(place)
     found = here.apply_range(there.reverse())
     for n, (one, other) in enumerate(zip(first.steps[: at + 1], second.steps[: at + 1], strict=True)):
-        if isinstance(one, Loop) and isinstance(other, Loop) and (n == at or indices_of(one.time)):
+        if isinstance(one, BranchLoop) and isinstance(other, BranchLoop) and (n == at or indices_of(one.time)):
             found = found.intersect(_compared(scop, first, second, one.time, "<" if n == at else "=", other.time))
     return found
 
@@ -132,7 +143,7 @@ def _time(scop: Scop, branch: Branch, time: Expr) -> isl.Map:
 
 
 def _compared(scop: Scop, first: Branch, second: Branch, one: Expr, sign: str, other: Expr) -> isl.Map:
-    primed = substitute(other, {i: Index(f"{i}_") for i in scop.statement(second.statement).iterators})
+    primed = substitute(other, {i: IndexExpr(f"{i}_") for i in scop.statement(second.statement).iterators})
     text = f"{print_affine(one)} {sign} {print_affine(primed)}"
     return read_map(f"{parameters(scop.program)}{{ {_tuple(scop, first)} -> {_tuple(scop, second, '_')} : {text} }}")
 

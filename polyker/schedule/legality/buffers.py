@@ -13,13 +13,13 @@ from functools import partial
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Call, Expr, Index, Literal
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedStatement
 from polyker.machine.known import GPUS
 from polyker.poly.dependences import Dependence
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import Access, Scop
+from polyker.poly.scop import Scop, ScopAccess
 from polyker.schedule.legality.text import instances, label
 from polyker.schedule.tree.block_threads import launch_trees
 from polyker.schedule.tree.nodes import Promotion, Tree, scopes
@@ -40,11 +40,11 @@ UNFIT = register(
 )
 
 # Bytes of all small buffers of a kernel: they lie on the stack of the thread that calls it.
-STACK_LIMIT = 1 << 20
+MAX_STACK_BYTES = 1 << 20
 # Bytes of all buffers that the threads of a block share: no GPU that is known has more for them.
-SHARED_LIMIT = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
+MAX_SHARED_BYTES = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
 # Elements of one buffer: it is to hold a part of what memory holds.
-MOST_ELEMENTS = 1 << 28
+MAX_BUFFER_ELEMENTS = 1 << 28
 
 
 def promoted_tensors(tree: Tree) -> frozenset[str]:
@@ -67,7 +67,7 @@ class Shared:
     """A buffer in which elements that one run of its scope uses share places: `touching` it, by `here` to the scope."""
 
     promotion: Promotion
-    touching: tuple[Access, ...]
+    touching: tuple[ScopAccess, ...]
     here: Mapping[str, Way]
 
 
@@ -108,14 +108,16 @@ def _check_fits(scop: Scop, tree: Tree) -> bool:
                 fitting.add(promotion)
             if promotion.tensor in inside or [p.tensor for p in scope.promotions].count(promotion.tensor) > 1:
                 raise _unfit(scop, promotion.tensor, "it has another buffer inside this one")
-            if promotion.elements() > MOST_ELEMENTS:
-                raise _unfit(scop, promotion.tensor, f"{promotion.elements()} elements are more than {MOST_ELEMENTS}")
+            if promotion.elements() > MAX_BUFFER_ELEMENTS:
+                raise _unfit(
+                    scop, promotion.tensor, f"{promotion.elements()} elements are more than {MAX_BUFFER_ELEMENTS}"
+                )
             itemsize = scop.program.tensor(promotion.tensor).dtype.itemsize
             total += promotion.elements() * itemsize if promotion.on_stack(itemsize) else 0
             held = True
-    if total > STACK_LIMIT:
+    if total > MAX_STACK_BYTES:
         tensor = next(p.tensor for scope in scopes(tree) for p in scope.promotions)
-        raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {STACK_LIMIT}")
+        raise _unfit(scop, tensor, f"the buffers of this schedule take {total} bytes, more than {MAX_STACK_BYTES}")
     return held
 
 
@@ -124,8 +126,8 @@ def _check_launches(scop: Scop, tree: Tree) -> None:
     for launch in launch_trees(tree):
         shared = [p for scope in scopes(launch) for p in scope.promotions if p.shared]
         taken = sum(p.elements() * scop.program.tensor(p.tensor).dtype.itemsize for p in shared)
-        if taken > SHARED_LIMIT:
-            reason = f"the shared buffers of its launch take {taken} bytes, more than {SHARED_LIMIT}"
+        if taken > MAX_SHARED_BYTES:
+            reason = f"the shared buffers of its launch take {taken} bytes, more than {MAX_SHARED_BYTES}"
             raise _unfit(scop, shared[0].tensor, reason)
 
 
@@ -203,7 +205,7 @@ def _subscripts(statement: TypedStatement, tensor: str) -> Iterator[tuple[Expr, 
     yield from (r.subscripts for r in statement.reads() if r.tensor == tensor)
 
 
-def _clash(scop: Scop, promotion: Promotion, touching: list[Access], here: dict[str, Way]) -> bool:
+def _clash(scop: Scop, promotion: Promotion, touching: list[ScopAccess], here: dict[str, Way]) -> bool:
     """Whether two elements that are used in one run of the scope share a place of the buffer."""
     if all(_is_plain(scop, d, m, touching, here) for d, m in enumerate(promotion.modulo)):
         return False
@@ -234,7 +236,7 @@ def _checked(scop: Scop, relation: isl.Map) -> isl.Map:
     return relation
 
 
-def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[Access], here: dict[str, Way]) -> bool:
+def _is_plain(scop: Scop, dimension: int, modulo: int, touching: list[ScopAccess], here: dict[str, Way]) -> bool:
     """Whether the texts show that one run of the scope has different elements of a dimension at different places.
 
     Either the elements lie in [0, modulo), or their quotient by it is fixed in a run, by the same loops for all accesses.
@@ -275,7 +277,7 @@ def _lies_within(scop: Scop, statement: str, subscript: Expr, modulo: int) -> bo
             return 0 <= value.real < modulo
         case Call(op="mod", args=(_, Literal(value=value))):
             return value.real <= modulo
-        case Index(name=name) if modulo > 1:
+        case IndexExpr(name=name) if modulo > 1:
             d = scop.statement(statement).iterators.index(name)
             low, high = scop.domains[statement].dim_min_val(d), scop.domains[statement].dim_max_val(d)
             return bool(low.is_nonneg() and high.is_int() and high.get_num_si() < modulo)
@@ -294,8 +296,8 @@ def broken_reuse(scop: Scop, shared: Shared) -> Exception:
 
 
 def _sharing(
-    tensor: str, promotion: Promotion, touching: list[Access], runs: dict[str, isl.Map]
-) -> tuple[Access, Access]:
+    tensor: str, promotion: Promotion, touching: list[ScopAccess], runs: dict[str, isl.Map]
+) -> tuple[ScopAccess, ScopAccess]:
     """Return two accesses, a write first where there is one, whose instances use one place for two elements in one run."""
     ordered = sorted(touching, key=lambda a: not a.is_write)
     for first in ordered:
@@ -305,7 +307,9 @@ def _sharing(
     raise AssertionError("some pair of accesses clashes")
 
 
-def _between(first: Access, second: Access, tensor: str, promotion: Promotion, runs: dict[str, isl.Map]) -> isl.Map:
+def _between(
+    first: ScopAccess, second: ScopAccess, tensor: str, promotion: Promotion, runs: dict[str, isl.Map]
+) -> isl.Map:
     d = range(len(promotion.modulo))
     same = " and ".join(f"(a{n} - b{n}) mod {m} = 0" for n, m in zip(d, promotion.modulo, strict=True)) or "true"
     differ = " or ".join(f"a{n} != b{n}" for n in d) or "false"

@@ -14,7 +14,7 @@ from polyker.poly.scop import Scop
 from polyker.schedule.legality.buffers import UNFIT
 from polyker.schedule.legality.text import label
 from polyker.schedule.tree.block_threads import AXES, WARP, launch_trees
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Scope, Sequence, Tree, loops
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Scope, Sequence, Tree, loops
 from polyker.schedule.tree.thread_folds import is_fold
 from polyker.schedule.tree.thread_scans import is_scan
 
@@ -40,7 +40,7 @@ WARPS = register(
 )
 
 # Most threads of a block, and along z (CUDA C++ Programming Guide, compute capabilities).
-MOST, DEPTH = 1024, 64
+MAX_BLOCK_THREADS, MAX_BLOCK_DEPTH = 1024, 64
 
 
 BLOCKS_INSIDE = "blocks begin inside its scope, and have nothing but memory in common"
@@ -55,10 +55,11 @@ def check_launches(scop: Scop, tree: Tree) -> None:
     _check_scopes(scop, tree, inside=False)
     for launch in launch_trees(tree):
         x, y, z = (
-            max((m.extent for m in loops(launch) if m.kind is Kind.THREAD and m.axis == a), default=1) for a in AXES
+            max((m.extent for m in loops(launch) if m.kind is MemberKind.THREAD and m.axis == a), default=1)
+            for a in AXES
         )
         threads = f"{x} x {y} x {z}"
-        if x * y * z > MOST or z > DEPTH:
+        if x * y * z > MAX_BLOCK_THREADS or z > MAX_BLOCK_DEPTH:
             raise failure(THREADS, threads=threads)
         _check_order(launch, "")
         for name, around in _branches(launch, tuple(statements), ()):
@@ -67,7 +68,7 @@ def check_launches(scop: Scop, tree: Tree) -> None:
                 if _combines(statements[name], m) and not whole:
                     raise failure(WARPS, loop=m.label, statement=name, extent=m.extent, threads=threads)
     for name, around in _branches(tree, tuple(statements), ()):
-        for m in around if not any(m.kind is Kind.BLOCK for m in around) else ():
+        for m in around if not any(m.kind is MemberKind.BLOCK for m in around) else ():
             if _combines(statements[name], m):
                 raise failure(WARPS, loop=m.label, statement=name, extent=m.extent, threads="1 x 1 x 1")
 
@@ -77,7 +78,7 @@ def _check_order(tree: Tree, around: str) -> None:
     match tree:
         case Band(members=members, child=child):
             for m in members:
-                if m.kind is not Kind.BLOCK:
+                if m.kind is not MemberKind.BLOCK:
                     around = around or m.label
                 elif around:
                     raise failure(BESIDE, loop=m.label, outer=around)
@@ -102,7 +103,7 @@ def _check_scopes(scop: Scop, tree: Tree, *, inside: bool) -> None:
     """
     match tree:
         case Scope(promotions=promotions, child=child):
-            around = any(m.kind is Kind.BLOCK for m in loops(child))
+            around = any(m.kind is MemberKind.BLOCK for m in loops(child))
             for p in promotions:
                 own = p.shared or p.on_stack(scop.program.tensor(p.tensor).dtype.itemsize)
                 if around if own else inside:
@@ -110,7 +111,9 @@ def _check_scopes(scop: Scop, tree: Tree, *, inside: bool) -> None:
                     raise failure(UNFIT, tensor=label(scop, p.tensor), reason=reason)
             _check_scopes(scop, child, inside=inside)
         case Band(members=members, child=child):
-            _check_scopes(scop, child, inside=inside or any(m.kind in (Kind.BLOCK, Kind.THREAD) for m in members))
+            _check_scopes(
+                scop, child, inside=inside or any(m.kind in (MemberKind.BLOCK, MemberKind.THREAD) for m in members)
+            )
         case Sequence(children=children):
             for f in children:
                 _check_scopes(scop, f.child, inside=inside)

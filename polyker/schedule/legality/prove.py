@@ -25,7 +25,7 @@ import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Literal
+from polyker.ir.expr import IndexExpr, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of, print_affine, substitute
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
@@ -45,10 +45,10 @@ from polyker.schedule.tree.nodes import (
     AT_ONCE,
     Band,
     Filter,
-    Kind,
     Leaf,
     Member,
-    Schedule,
+    MemberKind,
+    ScheduleTree,
     Scope,
     Sequence,
     Tree,
@@ -96,7 +96,7 @@ PARALLEL = register(
 )
 
 
-def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = None) -> None:
+def prove(scop: Scop, schedule: ScheduleTree, known: Iterable[Dependence] | None = None) -> None:
     """Raise LegalityError, naming a dependence and two instances, unless the schedule is legal.
 
     `known`: the dependences of the scop, where the caller has them already.
@@ -104,13 +104,13 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
     found = tuple(candidates(scop) if known is None else known)
     promoted = promoted_tensors(schedule.tree)
     proof = _Proof(scop, found, promoted)
-    pairs = [_Pair(d, None, d.tensor in promoted and _carries(scop, d)) for d in found]
-    together = {s for m in loops(schedule.tree) if m.kind in (Kind.VECTOR, *AT_ONCE) for s, _ in m.times}
+    pairs = [_UnorderedPair(d, None, d.tensor in promoted and _carries(scop, d)) for d in found]
+    together = {s for m in loops(schedule.tree) if m.kind in (MemberKind.VECTOR, *AT_ONCE) for s, _ in m.times}
     pairs = [p for p in pairs if p.dependence.kind != "reduction" or p.flows or p.dependence.source in together]
     proof.visit(schedule.tree, dict(scop.domains), pairs, _Path())
     for shared in check_buffers(scop, schedule.tree):
         try:
-            order = [_Pair(d, None, False) for d in reuses(scop, shared)]
+            order = [_UnorderedPair(d, None, False) for d in reuses(scop, shared)]
             _Proof(scop, found, promoted).visit(schedule.tree, dict(scop.domains), order, _Path())
         except LegalityError:
             raise broken_reuse(scop, shared) from None
@@ -120,7 +120,7 @@ def prove(scop: Scop, schedule: Schedule, known: Iterable[Dependence] | None = N
         apart(scop, schedule.tree, sorted(leaving))
 
 
-def is_legal(scop: Scop, schedule: Schedule) -> bool:
+def is_legal(scop: Scop, schedule: ScheduleTree) -> bool:
     """Whether `prove` finds nothing wrong."""
     try:
         prove(scop, schedule)
@@ -137,7 +137,7 @@ def _carries(scop: Scop, dependence: Dependence) -> bool:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _UnorderedPair:
     """Dependent instances that no loop and no sequence has put in order so far.
 
     `part`: those of the dependence's pairs that are left, None for all of them. `flows`: through a promoted tensor whose
@@ -173,7 +173,7 @@ class _Proof:
         self.iterators = {s.name: s.iterators for s in scop.program.statements()}
         self.apart: set[str] = set()
 
-    def visit(self, node: Tree, here: Mapping[str, isl.Set], pairs: list[_Pair], path: _Path) -> None:
+    def visit(self, node: Tree, here: Mapping[str, isl.Set], pairs: list[_UnorderedPair], path: _Path) -> None:
         """Check a node that the instances `here` come to."""
         match node:
             case Band(members=members, child=child):
@@ -182,7 +182,7 @@ class _Proof:
                     check_terms(self.scop, member, here, path.members)
                     pairs = [p for pair in pairs for p in self._through(member, pair, here, path)]
                     self._check_extent(member, here, path)
-                    vector = member.label if member.kind is Kind.VECTOR else path.vector
+                    vector = member.label if member.kind is MemberKind.VECTOR else path.vector
                     parallel = member.label if member.kind in AT_ONCE else path.parallel
                     path = replace(path, members=(*path.members, member), vector=vector, parallel=parallel)
                 self.visit(child, here, pairs, path)
@@ -230,7 +230,7 @@ class _Proof:
             if not rest.is_empty():
                 raise failure(MISSING, instance=instance(self.scop, rest), reason="no branch holds it")
 
-    def _at(self, children: tuple[Filter, ...], n: int, pair: _Pair) -> Iterable[_Pair]:
+    def _at(self, children: tuple[Filter, ...], n: int, pair: _UnorderedPair) -> Iterable[_UnorderedPair]:
         """Yield the pairs that both go to child n; those whose source goes there must not have their sink before it."""
         dependence, child = pair.dependence, children[n]
         if dependence.source not in child.statements:
@@ -249,13 +249,15 @@ class _Proof:
             elif pair.flows and not both.relation.is_empty():
                 self.apart.add(dependence.tensor)
 
-    def _of(self, pair: _Pair, child: Filter, statement: str, restrict) -> _Pair:  # type: ignore[no-untyped-def]
+    def _of(self, pair: _UnorderedPair, child: Filter, statement: str, restrict) -> _UnorderedPair:  # type: ignore[no-untyped-def]
         condition = dict(child.conditions).get(statement)
         return pair if condition is None else replace(pair, part=restrict(pair.relation, read_set(condition)))
 
     # -- loops -----------------------------------------------------------------------------------------------------------
 
-    def _through(self, member: Member, pair: _Pair, here: Mapping[str, isl.Set], path: _Path) -> Iterable[_Pair]:
+    def _through(
+        self, member: Member, pair: _UnorderedPair, here: Mapping[str, isl.Set], path: _Path
+    ) -> Iterable[_UnorderedPair]:
         """Yield the pairs that a loop leaves at one time; the others have to come in the right order."""
         dependence = pair.dependence
         member = as_run_together(self.scop, member, dependence)
@@ -263,12 +265,12 @@ class _Proof:
         if first == second and isinstance(first, Literal):
             yield pair
             return
-        same_place = {b: Index(a, i64) for a, b in dependence.equal}
+        same_place = {b: IndexExpr(a, i64) for a, b in dependence.equal}
         if indices_of(second) <= set(same_place) and substitute(second, same_place) == first:
             yield pair  # the subscripts show that the two are at one time here
             return
         relation = pair.relation
-        vector, relaxed = member.kind is Kind.VECTOR, dependence.kind == "reduction"
+        vector, relaxed = member.kind is MemberKind.VECTOR, dependence.kind == "reduction"
         # Each thread has its own buffers of the scopes that are further in.
         private = dependence.tensor in self.promoted and dependence.tensor not in path.entered
         parallel = member.kind in AT_ONCE and not private
@@ -295,7 +297,7 @@ class _Proof:
         """Return {source -> sink} where the source's time at a loop stands so to the sink's."""
         sources, sinks = self.iterators[dependence.source], self.iterators[dependence.sink]
         first = print_affine(member.time(dependence.source))
-        second = print_affine(substitute(member.time(dependence.sink), {i: Index(f"{i}_") for i in sinks}))
+        second = print_affine(substitute(member.time(dependence.sink), {i: IndexExpr(f"{i}_") for i in sinks}))
         return read_map(
             f"{self.head}{{ {dependence.source}[{', '.join(sources)}] -> "
             f"{dependence.sink}[{', '.join(f'{i}_' for i in sinks)}] : {first} {compare} {second} }}"
@@ -323,21 +325,27 @@ class _Proof:
         if wrong or len(member.times) != len(here):
             names = ", ".join(sorted(wrong or here))
             raise failure(MISSING, instance=names, reason=f"the loop `{member.label}` has not the statements around it")
-        if member.kind in (Kind.BLOCK, Kind.THREAD):
+        if member.kind in (MemberKind.BLOCK, MemberKind.THREAD):
             kind = f"{member.kind.value}.{member.axis}"
             for other in path.members:
-                inner = member.kind is Kind.BLOCK and other.kind not in (Kind.SERIAL, Kind.BLOCK)
+                inner = member.kind is MemberKind.BLOCK and other.kind not in (MemberKind.SERIAL, MemberKind.BLOCK)
                 if inner or (other.kind, other.axis) == (member.kind, member.axis):
                     raise failure(NESTED, kind=kind, loop=member.label, around=other.kind.value, outer=other.label)
-        if member.kind in (Kind.VECTOR, Kind.PARALLEL):
+        if member.kind in (MemberKind.VECTOR, MemberKind.PARALLEL):
             outer = {"vector": path.vector}
-            outer |= {"parallel": path.parallel} if member.kind is Kind.PARALLEL else {}
+            outer |= {"parallel": path.parallel} if member.kind is MemberKind.PARALLEL else {}
             for around, name in outer.items():
                 if name is not None:
                     raise failure(NESTED, kind=member.kind.value, loop=member.label, around=around, outer=name)
 
     def _check_extent(self, member: Member, here: Mapping[str, isl.Set], path: _Path) -> None:
-        if member.kind in (Kind.SERIAL, Kind.STREAM, Kind.SCAN, Kind.PARALLEL, Kind.BLOCK):
+        if member.kind in (
+            MemberKind.SERIAL,
+            MemberKind.STREAM,
+            MemberKind.SCAN,
+            MemberKind.PARALLEL,
+            MemberKind.BLOCK,
+        ):
             return
         count = extent_of(self.scop, member, here, path.members)
         if count is None or count > member.extent:
@@ -351,7 +359,7 @@ class _Proof:
         tensor = label(self.scop, dependence.tensor)
         kind = KINDS[dependence.kind]
         if loop is not None:
-            row = VECTOR if loop.kind is Kind.VECTOR else PARALLEL
+            row = VECTOR if loop.kind is MemberKind.VECTOR else PARALLEL
             return failure(row, loop=loop.label, kind=kind, tensor=tensor, source=source, sink=sink, element=element)
         return failure(BROKEN, kind=kind, tensor=tensor, source=source, sink=sink, element=element)
 

@@ -51,14 +51,14 @@ def instances_and_element(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str,
 
 
 # Parts of a relation up to which the least of its pairs is looked for.
-_PARTS = 8
+_MAX_SEARCHED_PARTS = 8
 
 
 def _two(pairs: isl.Map) -> tuple[isl.Set, isl.Set]:
     """Return two related instances, each as a set of one point: for the least sizes, the least first one, where that is found
     quickly."""
     found = pairs
-    if pairs.n_basic_map() <= _PARTS:
+    if pairs.n_basic_map() <= _MAX_SEARCHED_PARTS:
         for kind in (isl.dim_type.param, isl.dim_type.in_):
             for d in range(found.dim(kind)):
                 found = _least(found, kind, d)

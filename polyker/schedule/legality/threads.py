@@ -13,15 +13,15 @@ from functools import partial, reduce
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import lit, print_affine, substitute
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import Access, Scop, parameters
+from polyker.poly.scop import Scop, ScopAccess, parameters
 from polyker.schedule.legality.buffers import UNFIT
 from polyker.schedule.legality.text import KINDS, instance, instances_and_element, label
 from polyker.schedule.legality.waits import check_waits
-from polyker.schedule.tree.block_threads import Branch, Launch, Loop, between, launches, partings
-from polyker.schedule.tree.nodes import Band, Kind, Scope, Sequence, Tree
+from polyker.schedule.tree.block_threads import Branch, BranchLoop, LaunchBranches, between, launches, partings
+from polyker.schedule.tree.nodes import Band, MemberKind, Scope, Sequence, Tree
 from polyker.schedule.tree.thread_folds import is_fold
 
 NO_BARRIER = register(
@@ -54,7 +54,7 @@ def check_threads(scop: Scop, tree: Tree) -> set[str]:
     names = tuple(s.name for s in scop.program.statements())
     _check_places(tree, scop, met=False)
     for launch in launches(tree, names):
-        check = _Check(scop, launch)
+        check = _LaunchCheck(scop, launch)
         homes: dict[tuple[str, str], tuple[Expr, ...]] = {}
         for branch in launch.branches:
             check.numbers(branch)
@@ -80,7 +80,7 @@ def _check_places(tree: Tree, scop: Scop, *, met: bool) -> None:
     match tree:
         case Band(members=members, child=child):
             for m in members:
-                met = (met or m.kind is Kind.BLOCK) and m.kind is not Kind.THREAD
+                met = (met or m.kind is MemberKind.BLOCK) and m.kind is not MemberKind.THREAD
             _check_places(child, scop, met=met)
         case Sequence(children=children):
             for f in children:
@@ -105,10 +105,10 @@ def _check_places(tree: Tree, scop: Scop, *, met: bool) -> None:
             return
 
 
-class _Check:
+class _LaunchCheck:
     """The instances of one launch."""
 
-    def __init__(self, scop: Scop, launch: Launch) -> None:
+    def __init__(self, scop: Scop, launch: LaunchBranches) -> None:
         self.scop, self.launch = scop, launch
         self.head = parameters(scop.program)
 
@@ -142,11 +142,11 @@ class _Check:
                             )
                             self._check(first, second, n, a, b, pairs)
 
-    def _check(self, first: Branch, second: Branch, at: int, a: Access, b: Access, together: isl.Map) -> None:
+    def _check(self, first: Branch, second: Branch, at: int, a: ScopAccess, b: ScopAccess, together: isl.Map) -> None:
         pairs = together
         for n in range(first.outside, at + 1):
             one, other = first.steps[n], second.steps[n]
-            if isinstance(one, Loop) and isinstance(other, Loop):
+            if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
                 pairs = pairs.intersect(self._compared(first, second, one.time, "<" if n == at else "=", other.time))
         if not pairs.is_empty():
             source, sink, element = instances_and_element(self.scop, pairs, a.tensor)
@@ -155,7 +155,7 @@ class _Check:
                 NO_BARRIER, kind=kind, tensor=label(self.scop, a.tensor), source=source, sink=sink, element=element
             )
 
-    def _together(self, first: Branch, second: Branch, a: Access, b: Access) -> isl.Map | None:
+    def _together(self, first: Branch, second: Branch, a: ScopAccess, b: ScopAccess) -> isl.Map | None:
         """Return {first -> second} of the instances of one block, run by different threads, that come to one place."""
         held, kept = first.buffer(a.tensor), second.buffer(a.tensor)
         if held is not None and kept is not None and held[1] and kept[1]:
@@ -169,7 +169,7 @@ class _Check:
             here, there = here.apply_range(place), there.apply_range(place)
         found = here.apply_range(there.reverse())
         for one, other in zip(first.steps[: first.outside], second.steps[: second.outside], strict=True):
-            if isinstance(one, Loop) and isinstance(other, Loop):
+            if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
                 found = found.intersect(self._compared(first, second, one.time, "=", other.time))
         ids = zip(self._thread(first, a), self._thread(second, b), strict=True)
         compare = partial(self._compared, first, second)
@@ -177,21 +177,21 @@ class _Check:
         found = found.intersect(apart)
         return None if found.is_empty() else found
 
-    def _across(self, first: Branch, second: Branch, a: Access, b: Access, pairs: isl.Map) -> isl.Map:
+    def _across(self, first: Branch, second: Branch, a: ScopAccess, b: ScopAccess, pairs: isl.Map) -> isl.Map:
         """Return the pairs that a barrier of each warp does not order: those of different warps."""
         one, other = self.launch.warp(self._thread(first, a)), self.launch.warp(self._thread(second, b))
         return (
             pairs if one is None or other is None else pairs.intersect(self._compared(first, second, one, "!=", other))
         )
 
-    def _thread(self, branch: Branch, access: Access) -> tuple[Expr, Expr, Expr]:
+    def _thread(self, branch: Branch, access: ScopAccess) -> tuple[Expr, Expr, Expr]:
         """Return the numbers of the thread that makes an access: the first of those that combine values into an element."""
         x, y, z = branch.thread()
-        members = [s.member for s in branch.steps if isinstance(s, Loop)]
+        members = [s.member for s in branch.steps if isinstance(s, BranchLoop)]
         folds = access.is_write and any(is_fold(self.scop.statement(branch.statement), m) for m in members)
         return (lit(0) if folds else x), y, z
 
-    def _accesses(self, branch: Branch) -> list[Access]:
+    def _accesses(self, branch: Branch) -> list[ScopAccess]:
         return [a for a in self.scop.accesses if a.statement == branch.statement]
 
     def _domain(self, branch: Branch) -> isl.Set:
@@ -203,5 +203,5 @@ class _Check:
     def _compared(self, first: Branch, second: Branch, one: Expr, sign: str, other: Expr) -> isl.Map:
         source = self._tuple(first.statement)
         sink = self._tuple(second.statement, "_")
-        primed = substitute(other, {i: Index(f"{i}_") for i in self.scop.statement(second.statement).iterators})
+        primed = substitute(other, {i: IndexExpr(f"{i}_") for i in self.scop.statement(second.statement).iterators})
         return read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one)} {sign} {print_affine(primed)} }}")

@@ -15,12 +15,20 @@ from functools import reduce
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import print_affine, substitute
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import Access, Scop, parameters
+from polyker.poly.scop import Scop, ScopAccess, parameters
 from polyker.schedule.legality.text import instance, instances_and_element, label
-from polyker.schedule.tree.block_threads import Branch, Launch, Loop, Part, Passed, partings, passed
+from polyker.schedule.tree.block_threads import (
+    Branch,
+    BranchLoop,
+    LaunchBranches,
+    Passed,
+    SequenceChild,
+    partings,
+    passed,
+)
 
 NO_WAIT = register(
     "PK514",
@@ -42,7 +50,7 @@ NEVER = register(
 )
 
 
-def check_waits(scop: Scop, launch: Launch) -> None:
+def check_waits(scop: Scop, launch: LaunchBranches) -> None:
     """Raise LegalityError unless waits cover all copies of a launch that arrive later."""
     for first in launch.branches:
         for a in _accesses(scop, first):
@@ -62,18 +70,18 @@ def check_waits(scop: Scop, launch: Launch) -> None:
 class _Copies:
     """The copies of a branch; `left`: those that no use is known to wait for."""
 
-    def __init__(self, scop: Scop, launch: Launch, first: Branch, access: Access) -> None:
+    def __init__(self, scop: Scop, launch: LaunchBranches, first: Branch, access: ScopAccess) -> None:
         self.scop, self.launch, self.first, self.access = scop, launch, first, access
         self.head = parameters(scop.program)
         self.left = self.domain(first)
 
-    def uses(self, second: Branch, b: Access) -> None:
+    def uses(self, second: Branch, b: ScopAccess) -> None:
         """Check what uses the place of a copy after it."""
         for at, pairs in self.after(second, self.together(second, self.access, b)):
             self.check(second, at, pairs, NO_WAIT, self.access.tensor)
             self.left = self.left.subtract(pairs.domain())
 
-    def overwrites(self, second: Branch, b: Access, sources: list[Access]) -> None:
+    def overwrites(self, second: Branch, b: ScopAccess, sources: list[ScopAccess]) -> None:
         """Check what writes an element after a copy that reads it."""
         for source in sources:
             for at, pairs in self.after(second, self.together(second, source, b)):
@@ -87,7 +95,7 @@ class _Copies:
             pairs = together
             for n in range(self.first.outside, at + 1):
                 one, other = self.first.steps[n], second.steps[n]
-                if isinstance(one, Loop) and isinstance(other, Loop):
+                if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
                     pairs = pairs.intersect(self.compared(second, one.time, "<" if n == at else "=", other.time))
             if not pairs.is_empty():
                 yield at, pairs
@@ -131,20 +139,20 @@ class _Copies:
     def spanning(self, second: Branch, at: int, own: Passed, count: int) -> isl.Map | None:
         """Return the pairs between which the loop in which they part has `count` whole iterations that close a group each."""
         steps = self.first.steps
-        place = next(n for n, s in enumerate(steps) if isinstance(s, Part) and s.node == own.point[0])
+        place = next(n for n, s in enumerate(steps) if isinstance(s, SequenceChild) and s.node == own.point[0])
         one, other = steps[at], second.steps[at]
-        if not (isinstance(one, Loop) and isinstance(other, Loop)) or any(
-            isinstance(s, Loop) for s in steps[at + 1 : place]
+        if not (isinstance(one, BranchLoop) and isinstance(other, BranchLoop)) or any(
+            isinstance(s, BranchLoop) for s in steps[at + 1 : place]
         ):
             return None
-        times = [s.time for s in steps[: at + 1] if isinstance(s, Loop)]
+        times = [s.time for s in steps[: at + 1] if isinstance(s, BranchLoop)]
         # The times at which a block comes to the sequence, whichever branch brings it there.
         arrivals = reduce(
             isl.Set.union,
             (
-                self.domain(b).apply(self.image(b, [s.time for s in b.steps[: at + 1] if isinstance(s, Loop)]))
+                self.domain(b).apply(self.image(b, [s.time for s in b.steps[: at + 1] if isinstance(s, BranchLoop)]))
                 for b in self.launch.branches
-                if any(isinstance(s, Part) and s.node == own.point[0] for s in b.steps)
+                if any(isinstance(s, SequenceChild) and s.node == own.point[0] for s in b.steps)
             ),
         )
         whole = self.domain(self.first)
@@ -157,7 +165,7 @@ class _Copies:
         apart = read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one.time)} + {count} < {late} }}")
         return apart.intersect_domain(whole)
 
-    def together(self, second: Branch, a: Access, b: Access) -> isl.Map:
+    def together(self, second: Branch, a: ScopAccess, b: ScopAccess) -> isl.Map:
         """Return {copy -> other} of the instances of one block that come to one place by these accesses."""
         here = a.relation.intersect_domain(self.domain(self.first))
         there = b.relation.intersect_domain(self.domain(second))
@@ -169,7 +177,7 @@ class _Copies:
             here, there = here.apply_range(place), there.apply_range(place)
         found = here.apply_range(there.reverse())
         for one, other in zip(self.first.steps[: self.first.outside], second.steps[: second.outside], strict=True):
-            if isinstance(one, Loop) and isinstance(other, Loop):
+            if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
                 found = found.intersect(self.compared(second, one.time, "=", other.time))
         return found
 
@@ -183,7 +191,7 @@ class _Copies:
         return read_map(f"{self.head}{{ {self.tuple(branch)} -> T[{', '.join(map(print_affine, times))}] }}")
 
     def primed(self, branch: Branch, time: Expr) -> Expr:
-        return substitute(time, {i: Index(f"{i}_") for i in self.scop.statement(branch.statement).iterators})
+        return substitute(time, {i: IndexExpr(f"{i}_") for i in self.scop.statement(branch.statement).iterators})
 
     def compared(self, second: Branch, one: Expr, sign: str, other: Expr) -> isl.Map:
         late = print_affine(self.primed(second, other))
@@ -191,5 +199,5 @@ class _Copies:
         return read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one)} {sign} {late} }}")
 
 
-def _accesses(scop: Scop, branch: Branch) -> list[Access]:
+def _accesses(scop: Scop, branch: Branch) -> list[ScopAccess]:
     return [a for a in scop.accesses if a.statement == branch.statement]

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from polyker.cost.blocking import Blocking
-from polyker.cost.measure import Measured
-from polyker.cost.plan import Plan
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import TilePlan
 from polyker.cost.prefetch import rows_of_block
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import floordiv, mod, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
@@ -51,11 +51,11 @@ class BlockedNest:
     `measure`: measures a copy.
     """
 
-    measured: Measured
-    plan: Plan
+    measured: MeasuredStatement
+    plan: TilePlan
     blocking: Blocking
     target: Target
-    measure: Callable[[TypedStatement], Measured]
+    measure: Callable[[TypedStatement], MeasuredStatement]
 
     def loops(self) -> BlockedLoops:
         """Return the loops around a tile."""
@@ -72,7 +72,7 @@ class BlockedNest:
             return floordiv(self._place(iterator, iterator), size), f"{iterator}.block"
 
         def cut(iterator: str, size: int) -> tuple[Expr, str]:
-            return floordiv(Index(iterator, i64), size), f"{iterator}.block"  # as the accumulators are numbered
+            return floordiv(IndexExpr(iterator, i64), size), f"{iterator}.block"  # as the accumulators are numbered
 
         return BlockedLoops(
             (*(block(i, n) for i, n in choice.blocks), *(cut(i, n) for i, n in choice.terms)),
@@ -93,7 +93,7 @@ class BlockedNest:
         statements = parts.statements()
         own = tuple(s.name for s in statements)
         numbers = zip(loops.blocks[len(self.blocking.blocks) :], parts.numbers, strict=True)
-        number = {time: Index(n, i64) for (time, _), n in numbers}
+        number = {time: IndexExpr(n, i64) for (time, _), n in numbers}
 
         def members(times: Times, copies: tuple[PackedBlock, ...]) -> list[Member]:
             """Return loops over some copies and the reduction's own statements."""
@@ -191,5 +191,5 @@ class BlockedNest:
 def _time_of(copy: PackedBlock, time: Expr) -> Expr:
     """Return a loop's time for the copy: its number of the run, or what its own iterators say."""
     if time in copy.numbers:
-        return Index(copy.numbers[time], i64)
-    return substitute(time, {i: Index(n, i64) for i, n in copy.names.items()})
+        return IndexExpr(copy.numbers[time], i64)
+    return substitute(time, {i: IndexExpr(n, i64) for i, n in copy.names.items()})

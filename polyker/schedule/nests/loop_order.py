@@ -6,27 +6,27 @@ from math import log2, prod
 
 import islpy as isl
 
-from polyker.cost.measure import FAR, Measured, MemoryAccess
+from polyker.cost.measure import FAR, MeasuredStatement, MemoryAccess
 from polyker.cost.memory import is_one_row_faster
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.machine.model import PAGE, Target
 from polyker.poly.isl import read_set
 
 # Terms that one accumulator sums before it is added to the others (experience value): longer sums are blocked, so that the
 # rounding error grows with the number of blocks and not with the number of terms.
-BLOCK_TERMS = 4096
+MAX_ACCUMULATED_TERMS = 4096
 # Rows that are reduced together where the reduction strides over rows (experience value): few enough for the hardware
 # prefetchers' streams, enough to amortise reading and writing the results once a block.
 BLOCK_ROWS = 8
 # The same where the last cache holds the operand and the first one the results. From memory a single row is fastest on some
 # processors, where the results take at most this share of the first cache, so that the stream does not evict them (experience
 # values).
-NEAR_ROWS, SMALL_RESULT = 4, 3 / 8
+BLOCK_ROWS_IN_CACHE, MAX_RESULT_CACHE_SHARE = 4, 3 / 8
 # Least bytes of a contiguous run of terms, so that adding its sum to the result is cheap beside reading it (experience value).
-LEAST_RUN = 256
+MIN_RUN_BYTES = 256
 
 
-def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
+def memory_order(measured: MeasuredStatement, inner: tuple[str, ...], vector: str | None) -> tuple[str, ...]:
     """Return the iterators with the largest strides outermost and the vector innermost.
 
     Just around the vector is a loop in which some access goes on where its row ended: else all of them jump after each row.
@@ -48,7 +48,7 @@ def memory_order(measured: Measured, inner: tuple[str, ...], vector: str | None)
     return (*(i for i in rest if i not in around), *around, *((vector,) if vector is not None else ()))
 
 
-def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
+def reduced_order(measured: MeasuredStatement, plan: TilePlan) -> tuple[str, ...]:
     """Return the reduced iterators in the order of the largest operand's memory, one that the tile cuts innermost."""
     reduced = measured.statement.reduced
 
@@ -60,7 +60,9 @@ def reduced_order(measured: Measured, plan: Plan) -> tuple[str, ...]:
     return tuple(rest) + ((last,) if last in reduced and last else ())
 
 
-def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> tuple[str, int] | None:
+def block_of(
+    measured: MeasuredStatement, plan: TilePlan, terms: tuple[str, ...], target: Target
+) -> tuple[str, int] | None:
     """Return the iterator and size at which a reduction is cut, None where it is not.
 
     A long floating-point sum is, so that rounding grows less; one whose stride is a row of memory, so that a few
@@ -85,8 +87,8 @@ def block_of(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Tar
         extent = measured.most(i)
         if measured.bounds[i][0] != 0:
             continue
-        if count * extent // partial > BLOCK_TERMS:
-            size = max(1, BLOCK_TERMS * partial // count)
+        if count * extent // partial > MAX_ACCUMULATED_TERMS:
+            size = max(1, MAX_ACCUMULATED_TERMS * partial // count)
             return (i, size) if size < extent else None
         count *= extent
     return None
@@ -97,7 +99,7 @@ def _has_quotients(domain: str) -> bool:
     return any(part.dim(isl.dim_type.div) for part in read_set(domain).get_basic_sets())
 
 
-def _rows_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> int | None:
+def _rows_across(measured: MeasuredStatement, plan: TilePlan, terms: tuple[str, ...], target: Target) -> int | None:
     """Return how many rows of a large operand are reduced together, None where tiles do not walk across them.
 
     There a tile would read a short piece of each of many rows, and its neighbour the next pieces.
@@ -118,7 +120,7 @@ def _rows_across(measured: Measured, plan: Plan, terms: tuple[str, ...], target:
     return rows if across else None
 
 
-def around_block(measured: Measured, plan: Plan, term: str) -> tuple[str, ...]:
+def around_block(measured: MeasuredStatement, plan: TilePlan, term: str) -> tuple[str, ...]:
     """Return the iterators of results, outermost first, whose loops stand around that over blocks of a term.
 
     In an operand that is walked by rows theirs lie further apart than the term's: it is read in the order of its memory.
@@ -134,11 +136,11 @@ def _rows_together(read: int, results: int, target: Target) -> int:
     """Return how many rows are reduced together, of operands of `read` bytes, while so many bytes of `results` wait."""
     first, last = target.caches[0].size, target.caches[-1].size
     if read <= last // 2:
-        return NEAR_ROWS if results <= first // 3 else BLOCK_ROWS
-    return 1 if is_one_row_faster(target) and results <= SMALL_RESULT * first else BLOCK_ROWS
+        return BLOCK_ROWS_IN_CACHE if results <= first // 3 else BLOCK_ROWS
+    return 1 if is_one_row_faster(target) and results <= MAX_RESULT_CACHE_SHARE * first else BLOCK_ROWS
 
 
-def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Target) -> bool:
+def _leaps(measured: MeasuredStatement, plan: TilePlan, terms: tuple[str, ...], target: Target) -> bool:
     """Whether a tile would read runs of terms of an operand that lie far apart, with those of other results between them."""
     vector, kept = plan.vector, [i for i in measured.bounds if i not in measured.statement.reduced]
     if vector is None or vector not in terms[1:]:
@@ -149,7 +151,7 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
     def pays(access: MemoryAccess) -> bool:
         run = prod(measured.extent(i) for i in terms if abs(access.stride(i)) < abs(access.stride(terms[0])))
         whole = prod(measured.extent(i) for i in measured.bounds)
-        return run * access.itemsize >= LEAST_RUN or whole * access.itemsize > target.cache(2).size
+        return run * access.itemsize >= MIN_RUN_BYTES or whole * access.itemsize > target.cache(2).size
 
     return any(
         abs(a.stride(terms[0])) * a.itemsize > PAGE
@@ -159,26 +161,26 @@ def _leaps(measured: Measured, plan: Plan, terms: tuple[str, ...], target: Targe
     )
 
 
-def _waiting(measured: Measured, around: tuple[str, ...] = ()) -> int:
+def _waiting(measured: MeasuredStatement, around: tuple[str, ...] = ()) -> int:
     """Return the bytes of the results of one iteration of the loops `around`, and of those that are common to statements."""
     statement = measured.statement
     kept = [i for i in statement.iterators[statement.outer :] if i not in statement.reduced and i not in around]
     return prod(measured.extent(i) for i in kept) * measured.write.itemsize
 
 
-def _may_return(measured: Measured, outer: str, rows: int, results: int, target: Target) -> bool:
+def _may_return(measured: MeasuredStatement, outer: str, rows: int, results: int, target: Target) -> bool:
     """Whether so many bytes of results may wait in the second cache for the next `rows` of an outer iterator's many values."""
     fit = results <= target.cache(2).size // 2
     return fit and measured.bounds[outer][0] == 0 and measured.extent(outer) >= 4 * rows
 
 
-def _read_once(measured: Measured, vector: str) -> list[MemoryAccess]:
+def _read_once(measured: MeasuredStatement, vector: str) -> list[MemoryAccess]:
     """Return the operands that are contiguous along the vector, each of whose elements is read once: windows overlap."""
     along = (a for a in measured.accesses if not a.is_write and a.stride(vector) == 1 and measured.is_read_once(a))
     return [a for a in along if 2 * measured.footprint(a) > measured.points]
 
 
-def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[str, ...]:
+def tile_order(measured: MeasuredStatement, plan: TilePlan, kept: tuple[str, ...]) -> tuple[str, ...]:
     """Return the tile loops, outermost first, so that what the inner ones leave in place is large and what they move small.
 
     The innermost loop moves every operand that depends on its iterator: from the inside out, take the iterator whose
@@ -204,14 +206,16 @@ def tile_order(measured: Measured, plan: Plan, kept: tuple[str, ...]) -> tuple[s
     return tuple(sorted(kept, key=moved, reverse=True))
 
 
-def panel_bytes(measured: Measured, plan: Plan, kept: tuple[str, ...], access: MemoryAccess) -> int:
+def panel_bytes(measured: MeasuredStatement, plan: TilePlan, kept: tuple[str, ...], access: MemoryAccess) -> int:
     """Return the bytes of what one tile reads of an operand."""
     terms = {i: measured.extent(i) for i in measured.statement.reduced}
     wide = prod(plan.size(i) for i in kept if access.stride(i))
     return int(wide * prod(n for i, n in terms.items() if access.stride(i)) * access.itemsize)
 
 
-def panels_of(measured: Measured, plan: Plan, order: tuple[str, ...], target: Target) -> tuple[tuple[str, int], ...]:
+def panels_of(
+    measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...], target: Target
+) -> tuple[tuple[str, int], ...]:
     """Return (iterator, tiles) of the innermost loop that stay together outside the others: what half the second cache holds."""
     if len(order) < 2:
         return ()

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from polyker.cost.access_cost import STRIDED
-from polyker.cost.measure import Measured
-from polyker.cost.plan import Plan
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, coefficients, floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters, values_taken
 from polyker.rewrite.core.accumulate import Accumulated
-from polyker.schedule.nests.tiles import TOGETHER, Part, Separation, by_terms, common_terms, tile_parts
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree
+from polyker.schedule.nests.tiles import TOGETHER, DomainPart, Separation, by_terms, common_terms, tile_parts
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,15 @@ class Nest:
 
 def offset(iterator: str, origin: int) -> Expr:
     """Return `iterator - origin`."""
-    return add(Index(iterator, i64), lit(-origin))
+    return add(IndexExpr(iterator, i64), lit(-origin))
 
 
 def shared(
-    statements: tuple[TypedStatement, ...], time: Expr, label: str, kind: Kind = Kind.SERIAL, extent: int = 0
+    statements: tuple[TypedStatement, ...],
+    time: Expr,
+    label: str,
+    kind: MemberKind = MemberKind.SERIAL,
+    extent: int = 0,
 ) -> Member:
     """Return a loop that gives every statement the same time."""
     return Member(tuple((s.name, time) for s in statements), label, kind, extent)
@@ -56,21 +60,23 @@ def in_order(nests: list[Nest]) -> Nest:
 
 def around_nest(loop: TypedLoop, nest: Nest) -> Nest:
     """Return a nest inside a loop of the text."""
-    return Nest(nest.statements, Band((shared(nest.statements, Index(loop.iterator, i64), loop.iterator),), nest.tree))
+    return Nest(
+        nest.statements, Band((shared(nest.statements, IndexExpr(loop.iterator, i64), loop.iterator),), nest.tree)
+    )
 
 
 def serial_nest(statement: TypedStatement) -> Nest:
     """Return the statement's loops as the text orders them: the schedule that always exists."""
-    members = [shared((statement,), Index(i, i64), i) for i in statement.iterators[statement.outer :]]
+    members = [shared((statement,), IndexExpr(i, i64), i) for i in statement.iterators[statement.outer :]]
     return Nest((statement,), band(members, Leaf()))
 
 
 def point_members(
-    statements: tuple[TypedStatement, ...], plan: Plan, kept: tuple[str, ...], origin: dict[str, int]
+    statements: tuple[TypedStatement, ...], plan: TilePlan, kept: tuple[str, ...], origin: dict[str, int]
 ) -> list[Member]:
     """Return the loops inside a tile: the unrolled ones, then the vectors of the vector iterator, then its lanes."""
     unrolled = [
-        (i, shared(statements, mod(offset(i, origin[i]), s), f"{i}.point", Kind.UNROLL, s))
+        (i, shared(statements, mod(offset(i, origin[i]), s), f"{i}.point", MemberKind.UNROLL, s))
         for i, s in plan.others
         if s > 1 and i in kept
     ]
@@ -86,7 +92,7 @@ def point_members(
 
 
 def _store_members(
-    statement: TypedStatement, plan: Plan, kept: tuple[str, ...], origin: dict[str, int]
+    statement: TypedStatement, plan: TilePlan, kept: tuple[str, ...], origin: dict[str, int]
 ) -> list[Member]:
     """Return the loops that store a tile: by vectors along what the result is contiguous along, transposed if it has to be."""
     if plan.written is None or plan.vector is None or plan.written not in dict(plan.others):
@@ -97,16 +103,16 @@ def _store_members(
     here, size, width = (statement,), plan.size(plan.written), plan.size(plan.vector)
     rest = replace(plan, vector=None, others=tuple(o for o in plan.others if o[0] != plan.written))
     rows = shared(
-        here, mod(offset(plan.vector, origin[plan.vector]), width), f"{plan.vector}.rows", Kind.TRANSPOSE, width
+        here, mod(offset(plan.vector, origin[plan.vector]), width), f"{plan.vector}.rows", MemberKind.TRANSPOSE, width
     )
     lanes = 1 << (size - 1).bit_length()
     along = shared(
-        here, mod(offset(plan.written, origin[plan.written]), size), f"{plan.written}.lanes", Kind.VECTOR, lanes
+        here, mod(offset(plan.written, origin[plan.written]), size), f"{plan.written}.lanes", MemberKind.VECTOR, lanes
     )
     return [*point_members(here, rest, kept, origin), rows, along]
 
 
-def _woven(statement: TypedStatement, plan: Plan) -> str | None:
+def _woven(statement: TypedStatement, plan: TilePlan) -> str | None:
     """Return the unrolled iterator whose elements lie between those of a vector's lanes: O[2*q+p] with vectors along q."""
     row = coefficients(statement.subscripts[-1]) if statement.subscripts else None
     step = (row or {}).get(plan.vector or "", 0)
@@ -114,14 +120,14 @@ def _woven(statement: TypedStatement, plan: Plan) -> str | None:
     return found[0] if found else None
 
 
-def vector_members(statements: tuple[TypedStatement, ...], place: Expr, plan: Plan, label: str) -> list[Member]:
+def vector_members(statements: tuple[TypedStatement, ...], place: Expr, plan: TilePlan, label: str) -> list[Member]:
     """Return the loops over the vectors of a tile, and over the lanes of a vector."""
     width = plan.lanes * plan.chunks
     members = []
     if plan.chunks > 1:
         within = floordiv(mod(place, width), plan.lanes)
-        members.append(shared(statements, within, f"{label}.vectors", Kind.UNROLL, plan.chunks))
-    members.append(shared(statements, mod(place, plan.lanes), f"{label}.lanes", Kind.VECTOR, plan.lanes))
+        members.append(shared(statements, within, f"{label}.vectors", MemberKind.UNROLL, plan.chunks))
+    members.append(shared(statements, mod(place, plan.lanes), f"{label}.lanes", MemberKind.VECTOR, plan.lanes))
     return members
 
 
@@ -130,7 +136,7 @@ def tile_member(statements: tuple[TypedStatement, ...], iterator: str, size: int
     return shared(statements, floordiv(offset(iterator, origin), size), f"{iterator}.tile" if size > 1 else iterator)
 
 
-def map_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:
+def map_nest(program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...]) -> Nest:
     """Return the nest of a statement without a reduction loop: tiles in `order`, vectors inside."""
     statement = measured.statement
     here = (statement,)
@@ -159,7 +165,7 @@ class ReductionLoops:
 
 
 def reduction_nest(
-    program: TypedProgram, measured: Measured, plan: Plan, parts: Accumulated, order: ReductionLoops
+    program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, parts: Accumulated, order: ReductionLoops
 ) -> Nest:
     """Return the nest of a reduction: tiles of the result, and inside each the accumulator in registers over the whole reduction.
 
@@ -196,13 +202,13 @@ class ReductionTiles:
     origin: dict[str, int]
     cut: Mapping[str, int] = field(default_factory=dict)
 
-    def tree(self, plan: Plan, tiled: tuple[str, ...]) -> Tree:
+    def tree(self, plan: TilePlan, tiled: tuple[str, ...]) -> Tree:
         """Return the inside of the loops over tiles of the iterators `tiled`, one child a shape of tile."""
         parts, origin = self.parts, self.origin
         statements = parts.statements()
         filled = bool(self.program.sizes) and _reads_plainly(parts.update)
 
-        def inside(part: Part) -> Tree:
+        def inside(part: DomainPart) -> Tree:
             if part.is_own_shape or filled:
                 # A tile of unknown shape is not transposed in registers: which of them would depend on the shape.
                 return self._tile(plan if part.is_own_shape else replace(plan, written=None))
@@ -217,17 +223,17 @@ class ReductionTiles:
         separation = Separation(plan.vector, one_by_one=filled, grain=plan.grain)
         return variants(self.program, statements, names, tiles, inside, separation)
 
-    def _tile(self, plan: Plan) -> Tree:
+    def _tile(self, plan: TilePlan) -> Tree:
         """Return the inside of one tile: start, terms, folds, store, with the accumulators' buffers around them."""
         parts, kept, origin = self.parts, self.kept, self.origin
         folds = plan.vector in self.reduced
         width = plan.lanes * plan.chunks
-        lane_loops = vector_members((parts.start,), Index(parts.lanes, i64), plan, "lane") if parts.lanes else []
+        lane_loops = vector_members((parts.start,), IndexExpr(parts.lanes, i64), plan, "lane") if parts.lanes else []
         start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
         children = [Filter((parts.start.name,), start), Filter((parts.update.name,), self._terms(plan))]
         for s in parts.folds:
             lanes = (
-                vector_members((s,), Index(parts.lanes, i64), plan, "lane")
+                vector_members((s,), IndexExpr(parts.lanes, i64), plan, "lane")
                 if parts.lanes in s.iterators and parts.lanes
                 else []
             )
@@ -239,15 +245,15 @@ class ReductionTiles:
             promotions.append(Promotion(parts.folded, sizes))
         return Scope(tuple(promotions), Sequence(tuple(children)))
 
-    def _terms(self, plan: Plan) -> Tree:
+    def _terms(self, plan: TilePlan) -> Tree:
         """Return the reduction loops; a vectorised reduced iterator runs by full vectors, then by the rest."""
         if plan.vector is not None and plan.vector in self.reduced:
             return self._vectors_of_terms(plan, plan.vector)
         cut = self.cut
-        places = {i: mod(Index(i, i64), cut[i]) if i in cut else Index(i, i64) for i in self.reduced}
+        places = {i: mod(IndexExpr(i, i64), cut[i]) if i in cut else IndexExpr(i, i64) for i in self.reduced}
         return self._scalar_terms(plan, places) if plan.across is None else self._rows_of_terms(plan, places)
 
-    def _scalar_terms(self, plan: Plan, places: Mapping[str, Expr]) -> Tree:
+    def _scalar_terms(self, plan: TilePlan, places: Mapping[str, Expr]) -> Tree:
         """Return the reduction loops one by one.
 
         Where the results of a tile have other terms each, as below a diagonal, those that all have run before those that some
@@ -270,7 +276,7 @@ class ReductionTiles:
         bands += [] if few else [(some, apart)]
         return Sequence(tuple(Filter((name,), band(m, Leaf()), ((name, str(part)),)) for part, m in bands))
 
-    def _rows_of_terms(self, plan: Plan, places: Mapping[str, Expr]) -> Tree:
+    def _rows_of_terms(self, plan: TilePlan, places: Mapping[str, Expr]) -> Tree:
         """Return the reduction loops where pieces of an operand's rows along them are transposed in registers."""
         assert plan.across is not None
         (across, size), update = plan.across, self.parts.update
@@ -278,21 +284,21 @@ class ReductionTiles:
         loops = [shared(here, places[i], i) for i in self.reduced if i != across]
         loops.append(shared(here, floordiv(places[across], size), f"{across}.tile"))
 
-        def columns(part: Part) -> Tree:
+        def columns(part: DomainPart) -> Tree:
             whole = part.is_own_shape
-            kind = Kind.TRANSPOSE if whole else Kind.SERIAL
+            kind = MemberKind.TRANSPOSE if whole else MemberKind.SERIAL
             rows = shared(here, mod(places[across], size), f"{across}.columns", kind, size if whole else 0)
             return band([rows], band(points, Leaf()))
 
         return band(loops, variants(self.program, here, update.iterators, ((across, size, 0),), columns))
 
-    def _vectors_of_terms(self, plan: Plan, vector: str) -> Tree:
+    def _vectors_of_terms(self, plan: TilePlan, vector: str) -> Tree:
         """Return the reduction loops where vectors run along them."""
         update, width = self.parts.update, plan.lanes * plan.chunks
         here, points = (update,), point_members((update,), plan, self.kept, self.origin)
-        loops = [shared(here, Index(i, i64), i) for i in self.reduced if i != vector]
+        loops = [shared(here, IndexExpr(i, i64), i) for i in self.reduced if i != vector]
         loops.append(tile_member(here, vector, width, 0))
-        inner = band([*points, *vector_members(here, Index(vector, i64), plan, vector)], Leaf())
+        inner = band([*points, *vector_members(here, IndexExpr(vector, i64), plan, vector)], Leaf())
         return band(loops, variants(self.program, here, update.iterators, ((vector, width, 0),), lambda _: inner))
 
 
@@ -305,7 +311,7 @@ def _reads_plainly(statement: TypedStatement) -> bool:
 def _block_member(parts: Accumulated, block: tuple[str, int], number: str) -> Member:
     iterator, size = block
     times = tuple(
-        (s.name, floordiv(Index(iterator, i64), size) if s is parts.update else Index(number, i64))
+        (s.name, floordiv(IndexExpr(iterator, i64), size) if s is parts.update else IndexExpr(number, i64))
         for s in parts.statements()
     )
     return Member(times, f"{iterator}.block")
@@ -316,7 +322,7 @@ def variants(
     statements: tuple[TypedStatement, ...],
     names: tuple[str, ...],
     tiles: tuple[tuple[str, int, int], ...],
-    inside: Callable[[Part], Tree],
+    inside: Callable[[DomainPart], Tree],
     separation: Separation = TOGETHER,
 ) -> Tree:
     """Return a sequence with one child a shape of tile, or the child alone where all tiles have one shape.
@@ -324,7 +330,7 @@ def variants(
     The tiles are those of all the statements' domains together, projected on the iterators `names`.
     """
     if not tiles:
-        return inside(Part(read_set(statements[0].domain), True))
+        return inside(DomainPart(read_set(statements[0].domain), True))
     domain: isl.Set | None = None
     for s in statements:
         if set(names) <= set(s.iterators):
@@ -337,7 +343,7 @@ def variants(
     assert domain is not None
     parts = tile_parts(program, domain.coalesce(), names, tiles, separation)
     if len(parts) <= 1:
-        return inside(parts[0] if parts else Part(domain, True))
+        return inside(parts[0] if parts else DomainPart(domain, True))
     children = []
     for part in parts:
         conditions = tuple((s.name, str(_lift(program, s, names, part.domain).to_str())) for s in statements)

@@ -16,8 +16,8 @@ from math import log2
 
 import islpy as isl
 
-from polyker.cost.measure import Measured
-from polyker.cost.plan import MOST_OPERATIONS, Plan, values, vector_lanes
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import MOST_OPERATIONS, TilePlan, values, vector_lanes
 from polyker.cost.table import OPERATION, SHUFFLE
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -30,18 +30,18 @@ from polyker.schedule.nests.loop_order import memory_order
 from polyker.schedule.nests.nest import Nest, band, offset, point_members, shared, tile_member, variants
 from polyker.schedule.nests.scan_across_rows import across_rows
 from polyker.schedule.nests.stream import exceeds_caches
-from polyker.schedule.nests.tiles import Part
-from polyker.schedule.tree.nodes import Kind, Leaf, Tree
+from polyker.schedule.nests.tiles import DomainPart
+from polyker.schedule.tree.nodes import Leaf, MemberKind, Tree
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
 
 # Independent recurrences side by side (experience value): enough to hide a step's latency, few enough for the prefetchers'
 # streams.
-CHAINS = 6
+INDEPENDENT_CHAINS = 6
 # Cycles of each vector of a scan besides.
 SCANNED = 4.0
 
 
-def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
+def scan_order(measured: MeasuredStatement, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
     """Return the loops, outermost first: by strides, those that carry a dependence in the order of the text."""
     inner = measured.statement.iterators[measured.statement.outer :]
     carrying = iter(i for i in inner if i not in free)
@@ -49,8 +49,8 @@ def scan_order(measured: Measured, free: Sequence[str], vector: str | None) -> t
 
 
 def scan_plan(
-    program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target
-) -> tuple[Plan, tuple[str, ...]]:
+    program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, free: Sequence[str], target: Target
+) -> tuple[TilePlan, tuple[str, ...]]:
     """Return the plan and the order of the loops; iterations of the innermost free loop run side by side if a carrying loop
     stands inside it, as a vector where that pays, and where there is no free loop each point costs what it waits for the one
     before."""
@@ -68,11 +68,11 @@ def scan_plan(
         return replace(plan, cost=plan.cost + target.fma_latency * max(1, steps)), order
     iterator = next(i for i in reversed(order) if i in free)
     size = sum(1 for _ in values(measured.statement.expr))
-    chains = min(CHAINS, measured.extent(iterator), max(1, MOST_OPERATIONS // size))
+    chains = min(INDEPENDENT_CHAINS, measured.extent(iterator), max(1, MOST_OPERATIONS // size))
     return (replace(plan, others=((iterator, chains),)) if chains > 1 else plan), order
 
 
-def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...], target: Target) -> int:
+def by_vectors(program: TypedProgram, measured: MeasuredStatement, order: tuple[str, ...], target: Target) -> int:
     """Return the lanes of the vectors that the innermost loop may be taken by, 0 where it is to run element by element.
 
     Its elements lie side by side, each the one before combined with a term, and however terms are grouped the values are the
@@ -88,7 +88,7 @@ def by_vectors(program: TypedProgram, measured: Measured, order: tuple[str, ...]
     return lanes if free and measured.extent(order[-1]) >= 2 * lanes else 0
 
 
-def _with_lines_kept(measured: Measured, plan: Plan, target: Target) -> Plan:
+def _with_lines_kept(measured: MeasuredStatement, plan: TilePlan, target: Target) -> TilePlan:
     """Return the plan with fewer vectors at a time where they go across rows of which the first cache does not keep the lines."""
     steps = {abs(a.stride(plan.vector)) * a.itemsize for a in measured.accesses} if plan.vector else set()
     chunks = plan.chunks
@@ -97,7 +97,9 @@ def _with_lines_kept(measured: Measured, plan: Plan, target: Target) -> Plan:
     return replace(plan, chunks=chunks)
 
 
-def beside_scan(program: TypedProgram, measured: Measured, plan: Plan, free: Sequence[str], target: Target) -> Plan:
+def beside_scan(
+    program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, free: Sequence[str], target: Target
+) -> TilePlan:
     """Return the plan, or none by vectors of a free iterator where vectors along the recurrence's elements are quicker."""
     lanes = 0 if plan.vector is None else by_vectors(program, measured, scan_order(measured, free, None), target)
     quicker = lanes and _scanned(lanes) < plan.cost
@@ -109,15 +111,15 @@ def _scanned(lanes: int) -> float:
     return (log2(lanes) * (SHUFFLE + OPERATION) + SCANNED) / lanes
 
 
-def vector_scan_nest(measured: Measured, order: tuple[str, ...], lanes: int) -> Nest:
+def vector_scan_nest(measured: MeasuredStatement, order: tuple[str, ...], lanes: int) -> Nest:
     """Return the nest: the loops in order, the innermost by vectors of `lanes`."""
     here = (measured.statement,)
     loops = [shared(here, offset(i, measured.lo(i)), i) for i in order]
-    loops[-1] = replace(loops[-1], kind=Kind.SCAN, extent=lanes)
+    loops[-1] = replace(loops[-1], kind=MemberKind.SCAN, extent=lanes)
     return Nest(here, band(loops, Leaf()))
 
 
-def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tuple[str, ...]) -> Nest:
+def scan_nest(program: TypedProgram, measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...]) -> Nest:
     """Return the nest: the loops in order, the last tiled one's tiles told apart by shape outside the loops within it."""
     statement = measured.statement
     here = (statement,)
@@ -128,7 +130,7 @@ def scan_nest(program: TypedProgram, measured: Measured, plan: Plan, order: tupl
     outside = [tile_member(here, i, plan.size(i), origin[i]) for i in order[:cut]]
     within = [shared(here, offset(i, origin[i]), i) for i in order[cut:]]
 
-    def inside(part: Part) -> Tree:
+    def inside(part: DomainPart) -> Tree:
         if part.is_own_shape or plan.vector is not None:
             return band([*within, *point_members(here, plan, inner, origin)], Leaf())
         rows = point_members(here, plan, inner, origin)

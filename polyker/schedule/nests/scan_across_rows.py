@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import log2
 
-from polyker.cost.measure import Measured, MemoryAccess
-from polyker.cost.plan import Plan, is_costly, unit_iterator, values, vector_lanes
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
+from polyker.cost.plan import TilePlan, is_costly, unit_iterator, values, vector_lanes
 from polyker.ir.expr import Call, Expr, Read, children
 from polyker.ir.functions import cost_of
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.ir.typed import TypedStatement
 from polyker.machine.model import Target
-from polyker.poly.steps import KEPT
+from polyker.poly.steps import MAX_REGISTER_DISTANCE
 
 # Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of an element where rows go one by
 # one, and of an access where they are gathered.
@@ -30,8 +30,8 @@ WAIT = 40.0
 
 
 def across_rows(
-    measured: Measured, plan: Plan, free: Sequence[str], order: tuple[str, ...], target: Target
-) -> Plan | None:
+    measured: MeasuredStatement, plan: TilePlan, free: Sequence[str], order: tuple[str, ...], target: Target
+) -> TilePlan | None:
     """Return the plan by vectors along the innermost free iterator of the loops `order`, None where another one is quicker:
     rows one by one, some side by side, or vectors along `plan`'s iterator.
 
@@ -66,7 +66,7 @@ def across_rows(
     return replace(plan, vector=row, lanes=lanes, chunks=1, others=(), cost=cost)
 
 
-def _suits(measured: Measured, access: MemoryAccess, row: str, carrying: str) -> bool:
+def _suits(measured: MeasuredStatement, access: MemoryAccess, row: str, carrying: str) -> bool:
     """Whether vectors across rows read an operand as it is, or by tiles."""
     read = access.read
     if read is None or read.pad is not None or not all(map(is_quasi_affine, read.subscripts)):
@@ -97,7 +97,7 @@ def _steps(statement: TypedStatement, read: Read, carrying: str) -> bool:
             return False
         if moves != 0:
             distances.add(gap / moves)
-    return len(distances) == 1 and distances <= set(range(1, KEPT + 1))
+    return len(distances) == 1 and distances <= set(range(1, MAX_REGISTER_DISTANCE + 1))
 
 
 def _waits(expr: Expr, own: str, latency: int, function: float) -> float:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from math import prod
 
-from polyker.cost.measure import FAR, Measured, MemoryAccess
+from polyker.cost.measure import FAR, MeasuredStatement, MemoryAccess
 from polyker.cost.memory import rows_at_once
-from polyker.cost.plan import Plan, has_gather
-from polyker.ir.expr import Index
+from polyker.cost.plan import TilePlan, has_gather
+from polyker.ir.expr import IndexExpr
 from polyker.ir.quasi_affine import is_quasi_affine, mod
 from polyker.machine.model import Target
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 from polyker.schedule.nests.nest import Nest, band, offset, shared, tile_member
-from polyker.schedule.tree.nodes import Kind, Leaf
+from polyker.schedule.tree.nodes import Leaf, MemberKind
 
 # Least bytes of a row of the result that pay for finding its first aligned element, and two partial vectors (experience value).
-SHORTEST = 1280
+MIN_STREAMED_ROW_BYTES = 1280
 # Bytes of neighbouring rows that are written before the next ones elsewhere (experience value).
-RUN = 2048
-# The same as SHORTEST, of a row of whole lines, if the result begins with one.
-WHOLE = 256
+STREAM_RUN_BYTES = 2048
+# The same as MIN_STREAMED_ROW_BYTES, of a row of whole lines, if the result begins with one.
+MIN_ALIGNED_ROW_BYTES = 256
 # The same where the memory traffic is at most this multiple of the result's bytes: there read-for-ownership costs little, and
 # partial lines as much (experience values).
-SHORTEST_ALONE, ALONE = 8192, 1.25
+MIN_LONE_ROW_BYTES, LONE_TRAFFIC_RATIO = 8192, 1.25
 
 
-def streams(measured: Measured, plan: Plan, target: Target) -> bool:
+def streams(measured: MeasuredStatement, plan: TilePlan, target: Target) -> bool:
     """Return whether the result of a statement is better written by streaming stores.
 
     It is where all that the statement touches exceeds the last cache, so that the result will not be there when it is read
@@ -39,10 +39,12 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     if any(a.tensor == write.tensor for a in measured.accesses if not a.is_write):
         return False
-    if not all(isinstance(s, Index) or is_quasi_affine(s) for s in statement.subscripts):
+    if not all(isinstance(s, IndexExpr) or is_quasi_affine(s) for s in statement.subscripts):
         return False
     row, interleaved = measured.extent(vector, 0) * write.itemsize, _runs_on(measured, vector, target)
-    if row < (WHOLE if interleaved or _is_whole_lines(measured, vector, target) else SHORTEST):
+    if row < (
+        MIN_ALIGNED_ROW_BYTES if interleaved or _is_whole_lines(measured, vector, target) else MIN_STREAMED_ROW_BYTES
+    ):
         return False
     if any(e is None for _, e in measured.bounds.values()):
         return False
@@ -50,12 +52,12 @@ def streams(measured: Measured, plan: Plan, target: Target) -> bool:
         return False
     sizes = _sizes(measured)
     written = sizes[write.tensor]
-    if not interleaved and row < SHORTEST_ALONE and sum(sizes.values()) < ALONE * written:
+    if not interleaved and row < MIN_LONE_ROW_BYTES and sum(sizes.values()) < LONE_TRAFFIC_RATIO * written:
         return False
     return corners(read_set(statement.domain)) is not None
 
 
-def streams_tiles(measured: Measured, plan: Plan, target: Target) -> bool:
+def streams_tiles(measured: MeasuredStatement, plan: TilePlan, target: Target) -> bool:
     """Return whether a result that is transposed in registers is written by streaming stores, where it begins at a line: its rows
     are whole lines, and so are its vectors, and all that is touched exceeds the last cache (`codegen.llvm.loops.stream` stores
     them so)."""
@@ -68,20 +70,20 @@ def streams_tiles(measured: Measured, plan: Plan, target: Target) -> bool:
     return known and _is_whole_lines(measured, plan.vector, target) and exceeds_caches(measured, target)
 
 
-def read_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
+def read_order(measured: MeasuredStatement, inner: tuple[str, ...]) -> tuple[str, ...]:
     """Return iterators in the order in which the largest operand's elements lie in memory."""
     reads = [a for a in measured.accesses if not a.is_write]
     largest = max(reads, key=lambda a: measured.footprint(a) * a.itemsize)
     return tuple(sorted(inner, key=lambda i: abs(largest.stride(i)), reverse=True))
 
 
-def exceeds_caches(measured: Measured, target: Target) -> bool:
+def exceeds_caches(measured: MeasuredStatement, target: Target) -> bool:
     """Whether a statement touches more than the last cache holds, and its result is no small part of that."""
     sizes, last = _sizes(measured), target.caches[-1].size
     return sum(sizes.values()) > last and sizes[measured.write.tensor] >= last // 4
 
 
-def _sizes(measured: Measured) -> dict[str, int]:
+def _sizes(measured: MeasuredStatement) -> dict[str, int]:
     """Return the bytes of each tensor that are touched."""
     sizes: dict[str, int] = {}
     for access in measured.accesses:
@@ -89,7 +91,7 @@ def _sizes(measured: Measured) -> dict[str, int]:
     return sizes
 
 
-def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:
+def _is_whole_lines(measured: MeasuredStatement, vector: str, target: Target) -> bool:
     """Whether rows of a result are whole lines, if it begins with one."""
     if _looks_up(measured, target):
         return False
@@ -99,13 +101,13 @@ def _is_whole_lines(measured: Measured, vector: str, target: Target) -> bool:
     return write.offset is not None and all(n * write.itemsize % line == 0 for n in elements)
 
 
-def _looks_up(measured: Measured, target: Target) -> bool:
+def _looks_up(measured: MeasuredStatement, target: Target) -> bool:
     """Whether rows of an operand are looked up that come later where results take streaming stores; not where many pieces of
     memory come side by side: 51 MB of rows of 512 bytes took 13 ms on icelake-server, by streaming stores 8 to 10."""
     return rows_at_once(target) == 1 and any(a.read is not None and has_gather(a.read) for a in measured.accesses)
 
 
-def _runs_on(measured: Measured, vector: str, target: Target) -> bool:
+def _runs_on(measured: MeasuredStatement, vector: str, target: Target) -> bool:
     """Whether one row of a result begins where another ends: lines that both have part in are stored whole
     (`codegen.llvm.loops.interleave`)."""
     if _looks_up(measured, target):
@@ -115,7 +117,7 @@ def _runs_on(measured: Measured, vector: str, target: Target) -> bool:
     return bool(steps) and min(steps, key=abs) == measured.extent(vector)
 
 
-def _bytes(measured: Measured, access: MemoryAccess) -> int:
+def _bytes(measured: MeasuredStatement, access: MemoryAccess) -> int:
     """Return about how many bytes of a tensor an access touches; a gathered one may touch any."""
     strides = {i: abs(s) for i, s in access.strides.items() if s}
     elements = prod(measured.extent(i) for i in strides)
@@ -124,7 +126,7 @@ def _bytes(measured: Measured, access: MemoryAccess) -> int:
 
 
 def run_of(
-    measured: Measured, plan: Plan, order: tuple[str, ...], target: Target
+    measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...], target: Target
 ) -> tuple[tuple[str, ...], tuple[str, int] | None]:
     """Return an order of loops, and the iterator with so many values of which rows of the result run on, for short rows.
 
@@ -144,17 +146,19 @@ def run_of(
     near = min(rest, key=lambda i: abs(write.stride(i)))
     row = measured.extent(vector) * write.itemsize
     crossed = [i for i in rest if abs(read.stride(i)) < abs(read.stride(near)) and measured.extent(i) > 1]
-    if not crossed or row >= SHORTEST or abs(write.stride(near)) != measured.extent(vector):
+    if not crossed or row >= MIN_STREAMED_ROW_BYTES or abs(write.stride(near)) != measured.extent(vector):
         return order, None
     if measured.footprint(read) * read.itemsize <= target.cache(2).size:
         return order, None
-    size = -(-RUN // row)
+    size = -(-STREAM_RUN_BYTES // row)
     size = next((n for n in range(size, 2 * size) if measured.extent(near) % n == 0), size)
     walked = sorted(rest, key=lambda i: abs(read.stride(i)), reverse=True)
     return (*walked, vector), (near, size)
 
 
-def stream_nest(measured: Measured, plan: Plan, order: tuple[str, ...], run: tuple[str, int] | None = None) -> Nest:
+def stream_nest(
+    measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...], run: tuple[str, int] | None = None
+) -> Nest:
     """Return the nest: the loops in order, the vector innermost and taken by as many vectors as the plan says.
 
     `run`: the iterator whose loop runs over blocks of so many values, with these just around the vector.
@@ -166,5 +170,5 @@ def stream_nest(measured: Measured, plan: Plan, order: tuple[str, ...], run: tup
     if run is not None:
         loops.append(shared(here, mod(offset(run[0], measured.lo(run[0])), run[1]), f"{run[0]}.row"))
     time = offset(plan.vector, measured.lo(plan.vector))
-    loops.append(shared(here, time, plan.vector, Kind.STREAM, plan.lanes * plan.chunks))
+    loops.append(shared(here, time, plan.vector, MemberKind.STREAM, plan.lanes * plan.chunks))
     return Nest(here, band(loops, Leaf()))

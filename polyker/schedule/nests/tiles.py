@@ -14,13 +14,13 @@ from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Most disjoint isl sets, with symbolic sizes, of the terms that all results of a tile share and of the others: more take isl
 # seconds.
-MOST_PIECES = 2
+MAX_SYMBOLIC_PIECES = 2
 # Most values of an iterator by which the reduction's iterations are split.
-FEW = 8
+MAX_SPLIT_VALUES = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class DomainPart:
     """A part of a domain; `is_own_shape`: all its tiles are of one constant shape, so that unrolled loops need no tests.
 
     `only`: the one iterator along which its tiles may be cut.
@@ -54,7 +54,7 @@ def tile_parts(
     iterators: tuple[str, ...],
     tiles: Tiling,
     separation: Separation = TOGETHER,
-) -> list[Part]:
+) -> list[DomainPart]:
     """Split a domain by the shape of its tiles.
 
     `tiles` has (iterator, size, origin): the tile of x is floor((x - origin) / size). The first part has the full tiles. For a
@@ -66,23 +66,23 @@ def tile_parts(
     if program.sizes:
         domain = domain.intersect_params(read_set(program.context))
     if not tiles:
-        return [Part(domain, True)]
+        return [DomainPart(domain, True)]
     if program.sizes and grain and not is_box(domain):
         of_one = _of_vectors(program, domain, iterators, tiles, grain)
         if of_one is not None:
-            parts = [Part(part, True) for part in of_one[0]] + [Part(part, False) for part in of_one[1]]
+            parts = [DomainPart(part, True) for part in of_one[0]] + [DomainPart(part, False) for part in of_one[1]]
             return [p for p in parts if not p.domain.is_empty()]
     if program.sizes and domain.coalesce().n_basic_set() > 1:
         # Where extents are the larger of two sizes each piece would have full and partial tiles of its own.
-        return [Part(domain, False)]
+        return [DomainPart(domain, False)]
     box = None if program.sizes else corners(domain)
     if box is not None:
         ranges = dict(zip(iterators, box, strict=True))
         tiles = tuple(t for t in tiles if _has_both(*ranges[t[0]], *t[1:]))
     if not program.sizes and (box is not None or _is_of_tiles(program, domain, iterators, tiles)):
-        parts = [Part(part, True) for part in _by_cuts(domain, iterators, tiles)]
+        parts = [DomainPart(part, True) for part in _by_cuts(domain, iterators, tiles)]
     elif not program.sizes and grain and (of_one := _of_vectors(program, domain, iterators, tiles, grain)):
-        parts = [Part(part, True) for part in (*of_one[0], *of_one[1])]
+        parts = [DomainPart(part, True) for part in (*of_one[0], *of_one[1])]
     else:
         of_size = tiles if program.sizes else ()
         ranges = {t[0]: found for t in of_size if (found := free_range(domain, iterators.index(t[0]))) is not None}
@@ -92,19 +92,22 @@ def tile_parts(
         shapes = _by_cuts(domain, iterators, tuple(t for t in known if _has_both(*ranges[t[0]], *t[1:])))
         partial = _cut(program, domain, iterators, tiles)
         others = tuple(t for t in tiles if t[0] != separation.along)
-        parts = [Part(shape.subtract(partial).coalesce(), True) for shape in shapes]
+        parts = [DomainPart(shape.subtract(partial).coalesce(), True) for shape in shapes]
         if separation.one_by_one:
             for tile in tiles[:-1]:
                 here = _cut(program, domain, iterators, (tile,)).intersect(partial)
-                parts.append(Part(here.coalesce(), False))
+                parts.append(DomainPart(here.coalesce(), False))
                 partial = partial.subtract(here)
             # A slanted border may cut a tile at a corner, and some of its rows along no iterator alone.
-            parts.append(Part(partial.coalesce(), False))
+            parts.append(DomainPart(partial.coalesce(), False))
         elif others and len(others) < len(tiles):
             rest = _cut(program, domain, iterators, others)
-            parts += [Part(partial.subtract(rest).coalesce(), False, separation.along), Part(rest.coalesce(), False)]
+            parts += [
+                DomainPart(partial.subtract(rest).coalesce(), False, separation.along),
+                DomainPart(rest.coalesce(), False),
+            ]
         else:
-            parts.append(Part(partial.coalesce(), False))
+            parts.append(DomainPart(partial.coalesce(), False))
     return [p for p in parts if not p.domain.is_empty()]
 
 
@@ -165,7 +168,7 @@ def common_terms(program: TypedProgram, statement: TypedStatement, tiles: Tiling
     if program.sizes and every.n_basic_set() > 1:
         # What is told of some that holds of all would cut the others to pieces.
         every = domain.subtract(some.gist(domain)).coalesce()
-    if some.is_empty() or (program.sizes and every.n_basic_set() + some.n_basic_set() > MOST_PIECES):
+    if some.is_empty() or (program.sizes and every.n_basic_set() + some.n_basic_set() > MAX_SYMBOLIC_PIECES):
         return None
     return every, some
 
@@ -180,7 +183,12 @@ def by_terms(program: TypedProgram, statement: TypedStatement, some: isl.Set, ti
     short: list[tuple[int, range]] = []
     for d, i in enumerate(statement.iterators):
         low, high = some.dim_min_val(d), some.dim_max_val(d)
-        if i in statement.reduced and low.is_int() and high.is_int() and 0 < high.to_python() - low.to_python() < FEW:
+        if (
+            i in statement.reduced
+            and low.is_int()
+            and high.is_int()
+            and 0 < high.to_python() - low.to_python() < MAX_SPLIT_VALUES
+        ):
             short.append((d, range(low.to_python(), high.to_python() + 1)))
     for d, values in short:
         parts = [some.fix_val(isl.dim_type.set, d, isl.Val(v)) for v in values]

@@ -12,31 +12,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from polyker.cost.measure import Measured
-from polyker.cost.plan import Plan, unit_iterator
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import TilePlan, unit_iterator
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import floordiv, mod
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.schedule.nests.nest import band, offset, shared, variants
-from polyker.schedule.nests.tiles import Part
-from polyker.schedule.tree.nodes import Kind, Leaf, Member, Tree
+from polyker.schedule.nests.tiles import DomainPart
+from polyker.schedule.tree.nodes import Leaf, Member, MemberKind, Tree
 
 # Bytes of a row that one load reads: an SSE register, in which every core shuffles in one cycle. Most loads of one tile's code:
 # what LLVM compiles in a few milliseconds.
-PIECE, MOST_PIECES = 16, 64
+PIECE_BYTES, MAX_TILE_PIECES = 16, 64
 # Rows that a copy reads side by side where it writes less than a line of each (experience value).
-ROWS = 8
+COPY_ROWS = 8
 
 
-def across_of(measured: Measured, vector: str) -> tuple[str, ...]:
+def across_of(measured: MeasuredStatement, vector: str) -> tuple[str, ...]:
     """Return the iterators along which the reads that stride over the vector are contiguous."""
     found = (unit_iterator(measured, a, vector) for a in measured.accesses)
     return tuple(dict.fromkeys(i for i in found if i is not None))
 
 
 def across_sizes(
-    measured: Measured, vector: str, lanes: int, across: tuple[str, ...], line: int = 64
+    measured: MeasuredStatement, vector: str, lanes: int, across: tuple[str, ...], line: int = 64
 ) -> dict[str, int]:
     """Return how many iterations of each TRANSPOSE loop make a tile: a cache line of each row where they are few enough.
 
@@ -45,10 +45,10 @@ def across_sizes(
     sizes: dict[str, int] = {}
     for iterator in across:
         widths = [a.itemsize for a in measured.accesses if unit_iterator(measured, a, vector) == iterator]
-        piece = max(1, PIECE // min(widths))
-        most = max(piece, MOST_PIECES * piece // lanes)
+        piece = max(1, PIECE_BYTES // min(widths))
+        most = max(piece, MAX_TILE_PIECES * piece // lanes)
         size = min(max(1, line // min(widths)), most) if len(across) == 1 else piece
-        if len(across) > 1 and prod(sizes.values()) * size > MOST_PIECES:
+        if len(across) > 1 and prod(sizes.values()) * size > MAX_TILE_PIECES:
             size = 1
         extent = measured.extent(iterator)
         if extent < 4 * size:
@@ -60,8 +60,8 @@ def across_sizes(
 
 def transposing_tree(
     program: TypedProgram,
-    measured: Measured,
-    plan: Plan,
+    measured: MeasuredStatement,
+    plan: TilePlan,
     across: tuple[str, ...],
     order: tuple[str, ...],
     target: Target,
@@ -101,13 +101,17 @@ def transposing_tree(
     if outside and inner == (vector,) and sizes[vector] * written < target.caches[0].line:
         # Tiles share no line: a few rows of each at a time, so that a line is full before many others are begun.
         i = outside[-1]
-        rows = shared(here, mod(place(i), ROWS), f"{i}.row")
-        loops[len(outside) - 1 :] = [shared(here, floordiv(place(i), ROWS), f"{i}.rows"), *loops[len(outside) :], rows]
-    lanes = shared(here, mod(place(vector), sizes[vector]), f"{vector}.lanes", Kind.VECTOR, sizes[vector])
+        rows = shared(here, mod(place(i), COPY_ROWS), f"{i}.row")
+        loops[len(outside) - 1 :] = [
+            shared(here, floordiv(place(i), COPY_ROWS), f"{i}.rows"),
+            *loops[len(outside) :],
+            rows,
+        ]
+    lanes = shared(here, mod(place(vector), sizes[vector]), f"{vector}.lanes", MemberKind.VECTOR, sizes[vector])
 
-    def inside(part: Part) -> Tree:
+    def inside(part: DomainPart) -> Tree:
         whole = part.is_own_shape
-        kind = Kind.TRANSPOSE if whole else Kind.SERIAL
+        kind = MemberKind.TRANSPOSE if whole else MemberKind.SERIAL
         rows = [
             shared(here, mod(place(i), sizes[i]), f"{i}.columns", kind, sizes[i] if whole else 0)
             for i in inner[:-1]
@@ -133,10 +137,10 @@ class CopyLoops:
 
 
 def copy_nest(
-    program: TypedProgram, measured: Measured, vector: str, lanes: int, loops: CopyLoops, target: Target
+    program: TypedProgram, measured: MeasuredStatement, vector: str, lanes: int, loops: CopyLoops, target: Target
 ) -> Tree:
     """Return the nest of a copy, whose elements are contiguous along `vector`: by vectors, transposed where it has to be."""
-    plan = Plan(vector, lanes, 1, (), 0.0)
+    plan = TilePlan(vector, lanes, 1, (), 0.0)
     across = tuple(i for i in across_of(measured, vector) if i in loops.order)
     tree = transposing_tree(program, measured, plan, across, loops.order, target, loops.within)
     return band(list(loops.around), tree)
@@ -153,7 +157,7 @@ def panel_of(target: Target, lanes: int) -> int:
     return max(1, first.size // 2 // first.line // lanes) * lanes
 
 
-def write_order(measured: Measured, inner: tuple[str, ...]) -> tuple[str, ...]:
+def write_order(measured: MeasuredStatement, inner: tuple[str, ...]) -> tuple[str, ...]:
     """Return iterators in the order in which the written elements lie in memory: lines that a tile leaves half written are
     finished soon."""
     write = measured.write

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from math import prod
 
-from polyker.cost.measure import Measured, MemoryAccess
-from polyker.cost.plan import Plan, unit_iterator
+from polyker.cost.measure import MeasuredStatement, MemoryAccess
+from polyker.cost.plan import TilePlan, unit_iterator
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index, Read
+from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, mod, scale, substitute, subtract
 from polyker.ir.typed import PrefetchRead, TypedProgram
 from polyker.machine.model import Target
@@ -26,16 +26,16 @@ from polyker.schedule.nests.transpose import across_sizes, panel_of
 
 # Least bytes, read and written, between a prefetch and its use: what memory delivers during one miss (experience value); and the
 # part of the second cache that they may fill, as its divisor.
-NEAREST, SHARE = 8192, 4
+MIN_PREFETCH_BYTES, SECOND_CACHE_DIVISOR = 8192, 4
 # Least ratio of a loop's trip count to the prefetch distance, so that the useless prefetches of its last iterations matter
 # little.
-MANY = 16.0
+MIN_TRIPS_PER_DISTANCE = 16.0
 
 
 def transposed_prefetches(
     program: TypedProgram,
-    measured: Measured,
-    plan: Plan,
+    measured: MeasuredStatement,
+    plan: TilePlan,
     across: tuple[str, ...],
     order: tuple[str, ...],
     target: Target,
@@ -49,7 +49,7 @@ def transposed_prefetches(
     later = _later(measured, plan, far, sizes, order, target) if far else None
     if later is None:
         return ()
-    moved = {later[0]: add(Index(later[0], i64), lit(later[1]))}
+    moved = {later[0]: add(IndexExpr(later[0], i64), lit(later[1]))}
     last = add(_first(measured, vector, sizes), lit(sizes[vector] - 1))
     found: list[PrefetchRead] = []
     for a in far:
@@ -66,7 +66,7 @@ def transposed_prefetches(
     return tuple(found)
 
 
-def _is_far(measured: Measured, access: MemoryAccess, target: Target) -> bool:
+def _is_far(measured: MeasuredStatement, access: MemoryAccess, target: Target) -> bool:
     """Whether an operand is read or written along its memory and lies beyond the second cache."""
     subscripts = measured.statement.subscripts if access.read is None else access.read.subscripts
     if not all(map(is_quasi_affine, subscripts)) or (access.read is not None and access.read.pad is not None):
@@ -75,8 +75,8 @@ def _is_far(measured: Measured, access: MemoryAccess, target: Target) -> bool:
 
 
 def _later(
-    measured: Measured,
-    plan: Plan,
+    measured: MeasuredStatement,
+    plan: TilePlan,
     far: list[MemoryAccess],
     sizes: dict[str, int],
     order: tuple[str, ...],
@@ -96,8 +96,8 @@ def _later(
     between = prod(sizes.values()) * sum(a.itemsize for a in far)
     best, most = None, 0.0
     for iterator, step, trips in loops:
-        count = max(1, -(-NEAREST // between))
-        if count * between * SHARE > target.cache(2).size or most >= MANY:
+        count = max(1, -(-MIN_PREFETCH_BYTES // between))
+        if count * between * SECOND_CACHE_DIVISOR > target.cache(2).size or most >= MIN_TRIPS_PER_DISTANCE:
             break
         if trips / count > max(1.0, most):
             best, most = (iterator, count * step), trips / count
@@ -105,12 +105,12 @@ def _later(
     return best
 
 
-def _first(measured: Measured, iterator: str, sizes: dict[str, int]) -> Expr:
+def _first(measured: MeasuredStatement, iterator: str, sizes: dict[str, int]) -> Expr:
     """Return an iterator's first value in the tile."""
-    return subtract(Index(iterator, i64), mod(offset(iterator, measured.lo(iterator)), sizes[iterator]))
+    return subtract(IndexExpr(iterator, i64), mod(offset(iterator, measured.lo(iterator)), sizes[iterator]))
 
 
-def _rows(measured: Measured, vector: str, sizes: dict[str, int]) -> list[dict[str, Expr]]:
+def _rows(measured: MeasuredStatement, vector: str, sizes: dict[str, int]) -> list[dict[str, Expr]]:
     """Return, for the columns of a tile that are stored one after another, the places of the rows' last elements: each column
     stands for a row, or for several where there are more rows.
 

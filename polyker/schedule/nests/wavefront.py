@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import islpy as isl
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import MOST_OPERATIONS, values
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Index, Literal
+from polyker.ir.expr import IndexExpr, Literal
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, mod, print_affine, scale
 from polyker.ir.typed import TypedProgram
 from polyker.poly.boxes import is_free
@@ -24,14 +24,14 @@ from polyker.poly.isl import int_val, read_set
 from polyker.poly.scop import parameters
 from polyker.poly.symbolic import bounds_of
 from polyker.schedule.nests.nest import Nest, band, offset, shared
-from polyker.schedule.nests.scan import CHAINS
-from polyker.schedule.tree.nodes import Filter, Kind, Leaf, Sequence
+from polyker.schedule.nests.scan import INDEPENDENT_CHAINS
+from polyker.schedule.tree.nodes import Filter, Leaf, MemberKind, Sequence
 
 # Most elements that a row may run behind the previous one: the skewed ends are computed by serial loops (experience value).
-MOST_SKEW = 8
+MAX_ROW_SKEW = 8
 
 
-def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> tuple[Nest, Decision] | None:
+def wave_nest(program: TypedProgram, measured: MeasuredStatement, distances: isl.Set) -> tuple[Nest, Decision] | None:
     """Return the nest of a statement by waves over its two innermost loops, and what was chosen; None where there is none.
 
     `distances`: those of its instances that depend on each other, in one iteration of the loops around it.
@@ -53,11 +53,11 @@ def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> 
     if not isinstance(lo, Literal) or not all(map(is_quasi_affine, (last, left, right))):
         return None
     least, size = int(lo.value.real), sum(1 for _ in values(statement.expr))
-    count = min(CHAINS, measured.extent(row), max(1, MOST_OPERATIONS // size))
+    count = min(INDEPENDENT_CHAINS, measured.extent(row), max(1, MOST_OPERATIONS // size))
     if count < 2 or measured.extent(along) <= 4 * skew * count:
         return None
     here = (statement,)
-    wave = add(Index(along, i64), scale(skew, offset(row, least)))
+    wave = add(IndexExpr(along, i64), scale(skew, offset(row, least)))
     first = scale(skew * count, floordiv(offset(row, least), count))  # the wave's lead in the first row of the tile
     begun = add(first, left, lit(skew * (count - 1)))
     ended = add(first, right)
@@ -65,9 +65,9 @@ def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> 
     text = {n: print_affine(e) for n, e in (("wave", wave), ("begun", begun), ("ended", ended))}
     whole = f"{row} < {print_affine(end)}"
     parts = (
-        (f"{whole} and {text['wave']} < {text['begun']}", Kind.SERIAL),
-        (f"{whole} and {text['begun']} <= {text['wave']} <= {text['ended']}", Kind.UNROLL),
-        (f"{whole} and {text['wave']} > {text['ended']} and {text['wave']} >= {text['begun']}", Kind.SERIAL),
+        (f"{whole} and {text['wave']} < {text['begun']}", MemberKind.SERIAL),
+        (f"{whole} and {text['begun']} <= {text['wave']} <= {text['ended']}", MemberKind.UNROLL),
+        (f"{whole} and {text['wave']} > {text['ended']} and {text['wave']} >= {text['begun']}", MemberKind.SERIAL),
     )
     tuple_ = f"{statement.name}[{', '.join(statement.iterators)}]"
     children = []
@@ -75,13 +75,15 @@ def wave_nest(program: TypedProgram, measured: Measured, distances: isl.Set) -> 
     for condition, kind in parts:
         part = domain.intersect(read_set(f"{parameters(program)}{{ {tuple_} : {condition} }}"))
         rest = rest.subtract(part)
-        point = shared(here, mod(offset(row, least), count), f"{row}.point", kind, count if kind is Kind.UNROLL else 0)
+        point = shared(
+            here, mod(offset(row, least), count), f"{row}.point", kind, count if kind is MemberKind.UNROLL else 0
+        )
         tree = band([shared(here, wave, f"{along}.wave"), point], Leaf())
         children.append(Filter((statement.name,), tree, ((statement.name, str(part)),)))
     if not rest.is_empty():
-        tree = band([shared(here, Index(i, i64), i) for i in (row, along)], Leaf())
+        tree = band([shared(here, IndexExpr(i, i64), i) for i in (row, along)], Leaf())
         children.append(Filter((statement.name,), tree, ((statement.name, str(rest)),)))
-    outside = [shared(here, Index(i, i64), i) for i in inner[:-2]]
+    outside = [shared(here, IndexExpr(i, i64), i) for i in inner[:-2]]
     outside.append(shared(here, floordiv(offset(row, least), count), f"{row}.tile"))
     chosen = f"depends on itself in every loop; {count} of {row} side by side, each {skew} of {along} behind"
     note = Decision(statement.name, chosen)
@@ -97,5 +99,5 @@ def _skew(distances: isl.Set, outer: int, dims: int) -> int | None:
     if rows.is_empty():
         return 1
     least = rows.dim_min_val(dims - 1)
-    skew = max(1, 1 - least.get_num_si()) if least.is_int() else MOST_SKEW + 1
-    return skew if skew <= MOST_SKEW else None
+    skew = max(1, 1 - least.get_num_si()) if least.is_int() else MAX_ROW_SKEW + 1
+    return skew if skew <= MAX_ROW_SKEW else None

@@ -2,7 +2,7 @@
 
 A step changes the order of instances and nothing else; it raises ScheduleError where it has no place to be applied. Whether
 the new order is legal is another question: `apply` asks polyker.schedule.legality.prove, and raises LegalityError. A step is data
-too (`Step`), so that a schedule can be told by the steps that led to it, and made again by `replay`.
+too (`TreeStep`), so that a schedule can be told by the steps that led to it, and made again by `replay`.
 
 A loop is named by a statement and its label, as the printed schedule shows them. Where a statement has several loops of that
 label beside each other (full and partial tiles), the step changes all of them.
@@ -23,7 +23,7 @@ from polyker.poly.scop import Scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.steps.fusion import distribute, fuse
 from polyker.schedule.steps.promotion import promote
-from polyker.schedule.tree.nodes import Band, Kind, Member, Schedule, Scope, Tree
+from polyker.schedule.tree.nodes import Band, Member, MemberKind, ScheduleTree, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
 from polyker.schedule.tree.places import at_loops, check_size, refuse_nested_vectors
 
@@ -35,10 +35,10 @@ THREADS_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TreeStep:
     """One step: its name, and its arguments after the schedule.
 
-    >>> print(Step("tile", ("S0", (("i0", 8), ("i1", 16)))))
+    >>> print(TreeStep("tile", ("S0", (("i0", 8), ("i1", 16)))))
     tile('S0', (('i0', 8), ('i1', 16)))
     """
 
@@ -49,7 +49,7 @@ class Step:
         return f"{self.name}({', '.join(map(repr, self.arguments))})"
 
 
-def tile(schedule: Schedule, statement: str, sizes: Iterable[tuple[str, int]]) -> Schedule:
+def tile(schedule: ScheduleTree, statement: str, sizes: Iterable[tuple[str, int]]) -> ScheduleTree:
     """Cut loops into tiles: the loops over the tiles stay, those over the points of a tile go inside the last of them.
 
     Before, with sizes (("i", 8), ("j", 16)):
@@ -85,7 +85,7 @@ def tile(schedule: Schedule, statement: str, sizes: Iterable[tuple[str, int]]) -
     return _changed(schedule, statement, tuple(wanted), change)
 
 
-def interchange(schedule: Schedule, statement: str, order: Sequence[str]) -> Schedule:
+def interchange(schedule: ScheduleTree, statement: str, order: Sequence[str]) -> ScheduleTree:
     """Put loops that are directly inside each other into another order; `order` names them, the outermost first.
 
     Before:
@@ -112,7 +112,7 @@ def interchange(schedule: Schedule, statement: str, order: Sequence[str]) -> Sch
     return _changed(schedule, statement, tuple(order), change)
 
 
-def unroll(schedule: Schedule, statement: str, loop: str, factor: int) -> Schedule:
+def unroll(schedule: ScheduleTree, statement: str, loop: str, factor: int) -> ScheduleTree:
     """Repeat the body of a loop `factor` times; a loop of at most that many constant iterations vanishes.
 
     Before:
@@ -126,14 +126,16 @@ def unroll(schedule: Schedule, statement: str, loop: str, factor: int) -> Schedu
     Raises ScheduleError, where more than 2000 copies of statements would stand in one place too.
     """
     check_size(loop, factor, 1, UNROLL_LIMIT)
-    changed = _changed(schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, Kind.UNROLL, factor))
+    changed = _changed(
+        schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, MemberKind.UNROLL, factor)
+    )
     copies = _copies(changed.tree)
     if copies > UNROLL_LIMIT:
         raise failure(TOO_LONG, loop=loop, count=copies, limit=UNROLL_LIMIT)
     return changed
 
 
-def vectorise(schedule: Schedule, statement: str, loop: str, lanes: int) -> Schedule:
+def vectorise(schedule: ScheduleTree, statement: str, loop: str, lanes: int) -> ScheduleTree:
     """Run `lanes` iterations of a loop at the same time.
 
     Before:
@@ -147,12 +149,14 @@ def vectorise(schedule: Schedule, statement: str, loop: str, lanes: int) -> Sche
     A loop that is unrolled as often becomes the vector itself. Raises ScheduleError.
     """
     check_size(loop, lanes, 1, LANES_LIMIT)
-    changed = _changed(schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, Kind.VECTOR, lanes))
+    changed = _changed(
+        schedule, statement, (loop,), lambda b: _carried_out(b, statement, loop, MemberKind.VECTOR, lanes)
+    )
     refuse_nested_vectors(changed.tree, statement, loop)
     return changed
 
 
-def parallel(schedule: Schedule, statement: str, loop: str, threads: int) -> Schedule:
+def parallel(schedule: ScheduleTree, statement: str, loop: str, threads: int) -> ScheduleTree:
     """Run the iterations of a loop on several threads.
 
     Before:
@@ -170,13 +174,13 @@ def parallel(schedule: Schedule, statement: str, loop: str, threads: int) -> Sch
     def change(band: Band) -> Tree:
         at = _places(band, statement, (loop,))[loop]
         _check_serial(band.members[at], statement)
-        member = replace(band.members[at], kind=Kind.PARALLEL, extent=threads)
+        member = replace(band.members[at], kind=MemberKind.PARALLEL, extent=threads)
         return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
 
     return _changed(schedule, statement, (loop,), change)
 
 
-def mapped(schedule: Schedule, statement: str, loop: str, role: str) -> Schedule:
+def mapped(schedule: ScheduleTree, statement: str, loop: str, role: str) -> ScheduleTree:
     """Run the iterations of a loop by a GPU's blocks, or by the threads of a block.
 
     Before:
@@ -193,14 +197,14 @@ def mapped(schedule: Schedule, statement: str, loop: str, role: str) -> Schedule
     found = re.fullmatch(r"(block|thread)\.([xyz])(?:\(([0-9]{1,4})\))?", role)
     if found is None:
         raise failure(NO_ROLE, role=role)
-    kind = Kind(found[1])
+    kind = MemberKind(found[1])
 
     def change(band: Band) -> Tree:
         at = _places(band, statement, (loop,))[loop]
         member = band.members[at]
         _check_serial(member, statement)
-        extent = int(found[3]) if found[3] else _modulus(member.time(statement)) if kind is Kind.THREAD else 0
-        if kind is Kind.THREAD and not 1 <= extent <= 1024:
+        extent = int(found[3]) if found[3] else _modulus(member.time(statement)) if kind is MemberKind.THREAD else 0
+        if kind is MemberKind.THREAD and not 1 <= extent <= 1024:
             raise failure(NO_ROLE, role=role)
         member = replace(member, kind=kind, extent=extent, axis=found[2])
         return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
@@ -217,7 +221,7 @@ def _modulus(time: Expr) -> int:
             return 0
 
 
-STEPS: dict[str, Callable[..., Schedule]] = {
+STEPS: dict[str, Callable[..., ScheduleTree]] = {
     "map": mapped,
     "tile": tile,
     "interchange": interchange,
@@ -230,7 +234,7 @@ STEPS: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def step(scop: Scop, schedule: Schedule, wanted: Step) -> Schedule:
+def step(scop: Scop, schedule: ScheduleTree, wanted: TreeStep) -> ScheduleTree:
     """Return the schedule after a step, whether or not it is legal; raises ScheduleError."""
     function = STEPS.get(wanted.name)
     arguments = (scop, schedule) if function is promote else (schedule,)
@@ -244,7 +248,7 @@ def step(scop: Scop, schedule: Schedule, wanted: Step) -> Schedule:
     return function(*arguments, *wanted.arguments)
 
 
-def apply(scop: Scop, schedule: Schedule, wanted: Step) -> Schedule:
+def apply(scop: Scop, schedule: ScheduleTree, wanted: TreeStep) -> ScheduleTree:
     """Return the schedule after a step that is proven legal.
 
     Raises ScheduleError where the step has no place to be applied, LegalityError where it would break a dependence.
@@ -254,14 +258,16 @@ def apply(scop: Scop, schedule: Schedule, wanted: Step) -> Schedule:
     return changed
 
 
-def replay(scop: Scop, schedule: Schedule, steps: Iterable[Step]) -> Schedule:
+def replay(scop: Scop, schedule: ScheduleTree, steps: Iterable[TreeStep]) -> ScheduleTree:
     """Return the schedule after steps in order, each proven legal; raises as `apply` does."""
     for wanted in steps:
         schedule = apply(scop, schedule, wanted)
     return schedule
 
 
-def _changed(schedule: Schedule, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Schedule:
+def _changed(
+    schedule: ScheduleTree, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]
+) -> ScheduleTree:
     return replace(schedule, tree=at_loops(schedule.tree, statement, labels, change))
 
 
@@ -273,7 +279,7 @@ def _places(band: Band, statement: str, labels: tuple[str, ...]) -> dict[str, in
 
 
 def _check_serial(member: Member, statement: str) -> None:
-    if member.kind is not Kind.SERIAL:
+    if member.kind is not MemberKind.SERIAL:
         raise failure(NOT_SERIAL, loop=member.label, statement=statement, kind=f"a {member.kind.value} loop")
 
 
@@ -284,10 +290,10 @@ def _cut(member: Member, size: int) -> tuple[Member, Member]:
     return Member(tiles, f"{member.label}.tile"), Member(points, f"{member.label}.point")
 
 
-def _carried_out(band: Band, statement: str, label: str, kind: Kind, extent: int) -> Tree:
+def _carried_out(band: Band, statement: str, label: str, kind: MemberKind, extent: int) -> Tree:
     at = _places(band, statement, (label,))[label]
     member = band.members[at]
-    if member.kind is Kind.UNROLL and kind is Kind.VECTOR and member.extent == extent:
+    if member.kind is MemberKind.UNROLL and kind is MemberKind.VECTOR and member.extent == extent:
         members = (*band.members[:at], replace(member, kind=kind), *band.members[at + 1 :])
         return replace(band, members=members)
     _check_serial(member, statement)
@@ -318,7 +324,7 @@ def _copies(tree: Tree) -> int:
             case Band(members=members, child=child):
                 copies = visit(child)
                 for member in reversed(members):
-                    if member.kind is Kind.UNROLL:
+                    if member.kind is MemberKind.UNROLL:
                         copies *= member.extent
                         most = max(most, copies)
                 return copies
@@ -334,7 +340,7 @@ def _copies(tree: Tree) -> int:
 
 
 __all__ = [
-    "STEPS", "Step", "apply", "distribute", "fuse", "interchange", "mapped",
+    "STEPS", "TreeStep", "apply", "distribute", "fuse", "interchange", "mapped",
     "parallel", "promote", "replay", "step", "tile", "unroll",
     "vectorise",
 ]  # fmt: skip

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_SEQUENCE, NO_STATEMENT, NOT_ADJACENT, NOT_ALIKE
-from polyker.schedule.tree.nodes import Band, Filter, Member, Schedule, Sequence, Tree, statements_of
+from polyker.schedule.tree.nodes import Band, Filter, Member, ScheduleTree, Sequence, Tree, statements_of
 from polyker.schedule.tree.places import at_loops, check_size, joined, spliced, with_children
 
 
-def fuse(schedule: Schedule, first: str, second: str, depth: int = 1) -> Schedule:
+def fuse(schedule: ScheduleTree, first: str, second: str, depth: int = 1) -> ScheduleTree:
     """Make the `depth` outer loops of two neighbours one; `first` and `second` name a statement in each.
 
     Before:
@@ -71,7 +71,7 @@ def _fused(a: Filter, b: Filter, first: str, second: str, depth: int) -> Filter:
     return Filter(a.statements + b.statements, Band(tuple(members), inner), a.conditions + b.conditions)
 
 
-def distribute(schedule: Schedule, statement: str, loop: str) -> Schedule:
+def distribute(schedule: ScheduleTree, statement: str, loop: str) -> ScheduleTree:
     """Give each child of the sequence directly inside a loop a loop of its own; the inverse of `fuse`.
 
     Before:

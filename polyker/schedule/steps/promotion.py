@@ -11,25 +11,25 @@ from polyker.errors.base import failure
 from polyker.errors.schedules import BIG_BUFFER, NEEDS_COPY, NO_TENSOR, PROMOTED, UNBOUNDED, UNUSED
 from polyker.ir.typed import Role, TypedTensor
 from polyker.poly.scop import Scop
-from polyker.schedule.tree.nodes import Band, Promotion, Schedule, Scope, Tree, scopes
+from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Tree, scopes
 from polyker.schedule.tree.places import at_loops, with_children
 from polyker.schedule.tree.to_isl import Way, scope_ways
 
 # Bytes of one buffer: what is larger would not stay in the first cache, and the stack has to hold it.
-BUFFER_LIMIT = 1 << 16
+MAX_BUFFER_BYTES = 1 << 16
 
 _ROLES = {Role.INPUT: "input", Role.OUTPUT: "output", Role.INOUT: "in-out argument"}
 
 
 def promote(
     scop: Scop,
-    schedule: Schedule,
+    schedule: ScheduleTree,
     tensor: str,
     statement: str | None = None,
     loop: str | None = None,
     *,
-    limit: int = BUFFER_LIMIT,
-) -> Schedule:
+    limit: int = MAX_BUFFER_BYTES,
+) -> ScheduleTree:
     """Hold a temporary in a buffer that each iteration of a loop has anew; without a loop there is one for the whole program.
 
     Before:

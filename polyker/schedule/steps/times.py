@@ -9,14 +9,14 @@ from polyker.errors.base import failure
 from polyker.errors.schedules import NO_LOOP, NOT_SERIAL
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, lit, scale
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, ScheduleTree, Scope, Sequence, Tree
 from polyker.schedule.tree.places import at_loops, check_integer
 
 # Times stay far from where 64-bit integers end.
 OFFSET_LIMIT = 1 << 31
 
 
-def reverse(schedule: Schedule, statement: str, loop: str) -> Schedule:
+def reverse(schedule: ScheduleTree, statement: str, loop: str) -> ScheduleTree:
     """Run a loop backwards.
 
     Before:
@@ -32,7 +32,7 @@ def reverse(schedule: Schedule, statement: str, loop: str) -> Schedule:
     return _retimed(schedule, statement, loop, lambda s, time: scale(-1, time))
 
 
-def shift(schedule: Schedule, statement: str, loop: str, offset: int, who: Collection[str] = ()) -> Schedule:
+def shift(schedule: ScheduleTree, statement: str, loop: str, offset: int, who: Collection[str] = ()) -> ScheduleTree:
     """Let the instances of some statements run `offset` iterations later in a loop; `who`: the statement alone if empty.
 
     Before:
@@ -50,7 +50,7 @@ def shift(schedule: Schedule, statement: str, loop: str, offset: int, who: Colle
     return _retimed(schedule, statement, loop, lambda s, time: add(time, lit(offset)) if s in moving else time)
 
 
-def skew(schedule: Schedule, statement: str, loop: str, along: str, factor: int) -> Schedule:
+def skew(schedule: ScheduleTree, statement: str, loop: str, along: str, factor: int) -> ScheduleTree:
     """Let each iteration of the loop `along` begin `loop` by `factor` later.
 
     Before:
@@ -74,12 +74,12 @@ def skew(schedule: Schedule, statement: str, loop: str, along: str, factor: int)
     return _retimed(schedule, statement, loop, lean)
 
 
-def _retimed(schedule: Schedule, statement: str, loop: str, change: Callable[[str, Expr], Expr]) -> Schedule:
+def _retimed(schedule: ScheduleTree, statement: str, loop: str, change: Callable[[str, Expr], Expr]) -> ScheduleTree:
     def changed(band: Band) -> Tree:
         members = []
         for m in band.members:
             if m.label == loop:
-                if m.kind is not Kind.SERIAL:
+                if m.kind is not MemberKind.SERIAL:
                     raise failure(NOT_SERIAL, loop=loop, statement=statement, kind=f"a {m.kind.value} loop")
                 m = replace(m, times=tuple((s, change(s, t)) for s, t in m.times))
             members.append(m)

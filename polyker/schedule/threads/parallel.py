@@ -31,7 +31,7 @@ from polyker.cost.plan import values
 from polyker.cost.table import REGION
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, Index, Literal
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import add, floordiv, indices_of, print_affine, scale, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
@@ -40,61 +40,72 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality.buffers import promoted_tensors
 from polyker.schedule.threads.privatise import taken_apart
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Member, Schedule, Scope, Sequence, Tree, loops
+from polyker.schedule.tree.nodes import (
+    Band,
+    Filter,
+    Leaf,
+    Member,
+    MemberKind,
+    ScheduleTree,
+    Scope,
+    Sequence,
+    Tree,
+    loops,
+)
 
 # Values of an iterator whose bounds depend on sizes that nothing is known of.
-GUESS = 512
+GUESSED_TRIPS = 512
 # How much faster a loop further in has to be to be taken.
-MARGIN = 0.95
+INNER_MARGIN = 0.95
 # The same for a wavefront further in: it gives up the reuse that a tile has in a cache.
 WAVE_MARGIN = 0.75
 # How many iterations of an inner loop waves may go on for each of the outer one: 2 where a row needs the next one's old values.
-MOST_SKEW = 2
-MOST_WAVES = 256  # iterations of two loops that are enumerated to count a wave's, at most
+MAX_WAVE_SKEW = 2
+MAX_COUNTED = 256  # iterations of two loops that are enumerated to count a wave's, at most
 # Strips for each thread where a parallel loop is put around a serial one, preferred first: cores differ in speed (experience).
-STRIPS = (2, 3, 4)
+STRIPS_PER_THREAD = (2, 3, 4)
 # Least bytes of a tensor that counts as read from memory, and of each of its rows that a strip takes (experience values).
-UNCACHED, PIECE = 32 << 20, 8192
+MIN_TENSOR_BYTES, MIN_STRIP_ROW_BYTES = 32 << 20, 8192
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
 PARTIAL = 5.0
-EDGE = 0.05  # share of a loop at either end that the test for equally long iterations ignores
-PRIVATE = 256 << 20  # budget of bytes of all threads' private buffers (experience value)
+TRIMMED_LOOP_SHARE = 0.05  # share of a loop at either end that the test for equally long iterations ignores
+MAX_PRIVATE_BYTES = 256 << 20  # budget of bytes of all threads' private buffers (experience value)
 
 
 @dataclass(frozen=True)
 class OnThreads:
     """A schedule with loops on threads, the part of one thread's time that it is thought to take, and whether loops were cut."""
 
-    schedule: Schedule
+    schedule: ScheduleTree
     share: float = 1.0
     cuts: bool = False
 
 
-def parallel_schedule(scop: Scop, schedule: Schedule, threads: int, most: int = PRIVATE) -> OnThreads:
+def parallel_schedule(scop: Scop, schedule: ScheduleTree, threads: int, budget: int = MAX_PRIVATE_BYTES) -> OnThreads:
     """Return the schedule with loops to run on `threads` threads; the same where none is worth it.
 
-    `most`: bytes that the threads' own buffers may take together.
+    `budget`: bytes that the threads' own buffers may take together.
     """
-    if threads < 2 or any(m.kind is Kind.PARALLEL for m in loops(schedule.tree)):
+    if threads < 2 or any(m.kind is MemberKind.PARALLEL for m in loops(schedule.tree)):
         return OnThreads(schedule)
-    search = _Search(scop, threads, promoted_tensors(schedule.tree), most)
+    search = _LoopSearch(scop, threads, promoted_tensors(schedule.tree), budget)
     serial = sum(search.work.values())
     if serial <= REGION:
         return OnThreads(schedule)
-    everywhere = tuple(_Pair(d) for d in candidates(scop))
+    everywhere = tuple(_Unordered(d) for d in candidates(scop))
     found = search.best(schedule.tree, _Here(everywhere, search.work))
     if found.tree == schedule.tree:
         return OnThreads(schedule)
-    shared = {m.label: m for m in loops(found.tree) if m.kind is Kind.PARALLEL}
+    shared = {m.label: m for m in loops(found.tree) if m.kind is MemberKind.PARALLEL}
     times = {m.times for m in loops(schedule.tree)}
     note = Decision("", f"loops {', '.join(shared)} run on {threads} threads", cost=found.cost / serial)
     cuts = any(m.times not in times for m in shared.values())
-    return OnThreads(Schedule(found.tree, (*schedule.notes, note)), found.cost / serial, cuts)
+    return OnThreads(ScheduleTree(found.tree, (*schedule.notes, note)), found.cost / serial, cuts)
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _Unordered:
     """Dependent instances that are at the same time in all loops so far; None: all of the dependence's."""
 
     dependence: Dependence
@@ -112,7 +123,7 @@ class _Here:
     `work`: what each statement does below, in all runs together.
     """
 
-    pairs: tuple[_Pair, ...]
+    pairs: tuple[_Unordered, ...]
     work: Mapping[str, float]
     entered: frozenset[str] = frozenset()
     outer: tuple[Member, ...] = ()
@@ -120,16 +131,16 @@ class _Here:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Parallel:
     """A tree with loops chosen, and its cost on all threads."""
 
     tree: Tree
     cost: float
 
 
-class _Search:
-    def __init__(self, scop: Scop, threads: int, promoted: frozenset[str], most: int) -> None:
-        self.scop, self.threads, self.promoted, self.most = scop, threads, promoted, most
+class _LoopSearch:
+    def __init__(self, scop: Scop, threads: int, promoted: frozenset[str], budget: int) -> None:
+        self.scop, self.threads, self.promoted, self.budget = scop, threads, promoted, budget
         self.head = parameters(scop.program)
         self.iterators = {s.name: s.iterators for s in scop.program.statements()}
         self.ranges = {s.name: _ranges(scop.program, s) for s in scop.program.statements()}
@@ -141,7 +152,7 @@ class _Search:
             waits = 16 * len({s.target, *(r.tensor for r in s.reads())}) if s.op == "set" else 0
             self.work[s.name] = float(max(0, points)) * (2 + sum(1 for _ in values(s.expr)) + waits) / 16
 
-    def best(self, node: Tree, here: _Here) -> _Found:
+    def best(self, node: Tree, here: _Here) -> _Parallel:
         """Return the node with the loops that cost the least."""
         match node:
             case Band(members=members, child=child):
@@ -150,13 +161,13 @@ class _Search:
                 holders = Counter(s for f in children for s in f.statements)
                 found = [self.best(f.child, self._in_child(here, f.statements, holders)) for f in children]
                 parts = tuple(replace(f, child=b.tree) for f, b in zip(children, found, strict=True))
-                return _Found(replace(node, children=parts), sum(b.cost for b in found))
+                return _Parallel(replace(node, children=parts), sum(b.cost for b in found))
             case Scope(promotions=promotions, child=child):
                 entered = here.entered | {p.tensor for p in promotions}
                 inner = self.best(child, replace(here, entered=entered))
-                return _Found(replace(node, child=inner.tree), inner.cost)
+                return _Parallel(replace(node, child=inner.tree), inner.cost)
             case Leaf():
-                return _Found(node, sum(here.work.values()))
+                return _Parallel(node, sum(here.work.values()))
 
     def _in_child(self, here: _Here, statements: tuple[str, ...], holders: Mapping[str, int]) -> _Here:
         """Return what is above one child of a sequence; a statement's parts in several children count alike."""
@@ -164,47 +175,47 @@ class _Search:
         pairs = tuple(p for p in here.pairs if {p.dependence.source, p.dependence.sink} <= set(work))
         return replace(here, pairs=pairs, work=work)
 
-    def _band(self, members: tuple[Member, ...], child: Tree, here: _Here) -> _Found:
+    def _band(self, members: tuple[Member, ...], child: Tree, here: _Here) -> _Parallel:
         """Return the band with one of its loops in parallel, or loops further in, or none, whichever costs least."""
         serial = sum(here.work.values())
-        chosen = _Found(Band(members, child), serial)
+        chosen = _Parallel(Band(members, child), serial)
         for n, member in enumerate(members):
-            if member.kind is Kind.STREAM:
+            if member.kind is MemberKind.STREAM:
                 found = self._strips(members, n, child, here)
                 return chosen if found is None or found.cost >= chosen.cost else found
-            if member.kind is not Kind.SERIAL or not here.runs * REGION < chosen.cost:
+            if member.kind is not MemberKind.SERIAL or not here.runs * REGION < chosen.cost:
                 return chosen
             before = here
             free, here = self._passed(member, here)
             count, known = self._trips(member, before.outer)
             below = Band(members[n + 1 :], child) if members[n + 1 :] else child
-            if free and count > 1 and self._private(below) * self.threads <= self.most:
+            if free and count > 1 and self._private(below) * self.threads <= self.budget:
                 share = min(1.0, ceil(count / self.threads) / self._whole(member, count))
                 # Of a loop whose iterations are not known to be many there may be one alone.
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
                 # Iterations of a triangle are long and short: somebody waits for half of one.
                 share = min(1.0, share + 0.5 / count) if any(map(self._is_uneven, here.work)) else share
                 cost = serial * share + here.runs * REGION
-                if cost < chosen.cost * (1.0 if chosen.cost == serial else MARGIN):
-                    marked = replace(member, kind=Kind.PARALLEL, extent=self.threads)
-                    chosen = _Found(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
+                if cost < chosen.cost * (1.0 if chosen.cost == serial else INNER_MARGIN):
+                    marked = replace(member, kind=MemberKind.PARALLEL, extent=self.threads)
+                    chosen = _Parallel(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
             if not free and count > 1:
                 for found, margin in (
-                    (self._strips(members, n, child, before), MARGIN),
+                    (self._strips(members, n, child, before), INNER_MARGIN),
                     (self._waves(members, n, child, before), WAVE_MARGIN),
-                    (self._apart(members, n, child, before), MARGIN),
+                    (self._apart(members, n, child, before), INNER_MARGIN),
                 ):
                     if found is not None and found.cost < chosen.cost * (1.0 if chosen.cost == serial else margin):
                         chosen = found
             here = replace(here, runs=here.runs * max(1, count), outer=(*here.outer, member))
         inner = self.best(child, here)
         return (
-            _Found(Band(members, inner.tree), inner.cost)
-            if inner.cost < chosen.cost * MARGIN and inner.tree != child
+            _Parallel(Band(members, inner.tree), inner.cost)
+            if inner.cost < chosen.cost * INNER_MARGIN and inner.tree != child
             else chosen
         )
 
-    def _strips(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
+    def _strips(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Parallel | None:
         """Return the band with iterations of a loop further in, or of a stream, shared out around the loop n.
 
         None where no loop may be.
@@ -218,24 +229,24 @@ class _Search:
                 continue
             count, known = self._trips(member, outer)
             outer = (*outer, member)
-            if count < (self.threads if known else 8 * self.threads) or member.kind is not Kind.SERIAL:
+            if count < (self.threads if known else 8 * self.threads) or member.kind is not MemberKind.SERIAL:
                 continue
             share, long = self._shares(member, count)
             times = tuple((s, floordiv(e, long)) for s, e in member.times)
-            strip = Member(times, f"{member.label}.strip", Kind.PARALLEL, self.threads)
+            strip = Member(times, f"{member.label}.strip", MemberKind.PARALLEL, self.threads)
             cost = serial * share + here.runs * REGION
-            fits = self._private(inside) * self.threads <= self.most
+            fits = self._private(inside) * self.threads <= self.budget
             # Loops of several children: a strip has to hold what one leaves for another in a buffer further in, too.
             around = replace(here, entered=self.promoted) if of_several else here
-            least = serial if found is None else MARGIN * found.cost
+            least = serial if found is None else INNER_MARGIN * found.cost
             if fits and cost < least and self._passed(strip, around)[0]:
-                found = _Found(Band((*members[:n], strip, *members[n:]), child), cost)
+                found = _Parallel(Band((*members[:n], strip, *members[n:]), child), cost)
         return found
 
     def _shares(self, member: Member, count: int) -> tuple[float, int]:
         """Return the part of so many iterations that the busiest thread has, and how many make a strip for it to be least."""
         whole, found = self._whole(member, count), [(1.0, count)]
-        for strips in (*STRIPS, 1):
+        for strips in (*STRIPS_PER_THREAD, 1):
             long = ceil(count / (strips * self.threads))
             if not any(self._is_torn(s, e, long) for s, e in member.times):
                 found.append((min(1.0, ceil(ceil(count / long) / self.threads) * long / whole), long))
@@ -249,16 +260,16 @@ class _Search:
         for name, subscripts in ((found.target, found.subscripts), *((r.tensor, r.subscripts) for r in found.reads())):
             tensor = self.scop.program.tensor(name)
             elements = prod(int(e.value.real) if isinstance(e, Literal) else 1 for e in tensor.shape)
-            large = elements * tensor.dtype.itemsize >= UNCACHED and len(subscripts) > 1
+            large = elements * tensor.dtype.itemsize >= MIN_TENSOR_BYTES and len(subscripts) > 1
             if large and indices_of(subscripts[-1]) & indices_of(time):
-                return long * tensor.dtype.itemsize < PIECE
+                return long * tensor.dtype.itemsize < MIN_STRIP_ROW_BYTES
         return False
 
-    def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
+    def _waves(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Parallel | None:
         """Return the band with the loops n and n + 1 run as waves; None where a dependence does not let them."""
         while n + 1 == len(members) and isinstance(child, Band):
             members, child = (*members, *child.members), child.child
-        if n + 1 == len(members) or members[n + 1].kind is not Kind.SERIAL:
+        if n + 1 == len(members) or members[n + 1].kind is not MemberKind.SERIAL:
             return None
         first, second = members[n], members[n + 1]
         skew, wave = next(self._skewed(first, second, here), (0, first))
@@ -266,17 +277,17 @@ class _Search:
         if not skew or min(sizes) < 2:
             return None
         widths = Counter(
-            skew * a + b for a in range(min(sizes[0], MOST_WAVES)) for b in range(min(sizes[1], MOST_WAVES))
+            skew * a + b for a in range(min(sizes[0], MAX_COUNTED)) for b in range(min(sizes[1], MAX_COUNTED))
         )
         waves = skew * (sizes[0] - 1) + sizes[1]
         share = sum(-(-w // self.threads) for w in widths.values()) / widths.total()
-        marked = replace(first, kind=Kind.PARALLEL, extent=self.threads)
+        marked = replace(first, kind=MemberKind.PARALLEL, extent=self.threads)
         cost = sum(here.work.values()) * share + here.runs * waves * REGION
-        return _Found(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
+        return _Parallel(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
 
     def _skewed(self, first: Member, second: Member, here: _Here) -> Iterator[tuple[int, Member]]:
         """Yield the factors and loops of waves none of which carries a dependence between iterations of `first`."""
-        for skew in range(1, MOST_SKEW + 1):
+        for skew in range(1, MAX_WAVE_SKEW + 1):
             times = tuple((s, add(scale(skew, e), second.time(s))) for s, e in first.times)
             wave = Member(
                 times, f"{skew}*{first.label}+{second.label}" if skew > 1 else f"{first.label}+{second.label}"
@@ -286,7 +297,7 @@ class _Search:
                 if free:
                     yield skew, wave
 
-    def _apart(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Found | None:
+    def _apart(self, members: tuple[Member, ...], n: int, child: Tree, here: _Here) -> _Parallel | None:
         """Return the band with the loop n in parallel for all but the statements that combine its iterations' results."""
         blocking = [p for p in here.pairs if self._is_carried(members[n], p, here.entered, self.promoted)]
         last = {s for p in blocking for s in (p.dependence.source, p.dependence.sink)}
@@ -307,7 +318,7 @@ class _Search:
         if any(self._is_carried(members[n], p, here.entered, shared) for p in own) or not isinstance(found.first, Band):
             return None
         head, *rest = found.first.members
-        marked = replace(head, kind=Kind.PARALLEL, extent=self.threads)
+        marked = replace(head, kind=MemberKind.PARALLEL, extent=self.threads)
         parts = (
             Filter(tuple(s for s, _ in head.times), Band((marked, *rest), found.first.child)),
             Filter(tuple(s for s in here.work if s in last), found.last),
@@ -319,7 +330,7 @@ class _Search:
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
         rest_work += PARTIAL * here.runs * sum(p.elements() * self._itemsize(p.tensor) for p in found.promotions)
-        return _Found(tree, work * -(-count // self.threads) / count + rest_work + here.runs * REGION)
+        return _Parallel(tree, work * -(-count // self.threads) / count + rest_work + here.runs * REGION)
 
     def _is_uneven(self, statement: str) -> bool:
         """Whether the instances of a statement of fixed sizes are nothing like a box."""
@@ -329,7 +340,7 @@ class _Search:
             self.uneven[statement] = fixed and corners(domain) is None and not _holds_box(domain, ranges)
         return self.uneven[statement]
 
-    def _is_carried(self, member: Member, pair: _Pair, entered: frozenset[str], promoted: frozenset[str]) -> bool:
+    def _is_carried(self, member: Member, pair: _Unordered, entered: frozenset[str], promoted: frozenset[str]) -> bool:
         """Whether a loop carries a dependence between threads."""
         if pair.dependence.tensor in promoted and pair.dependence.tensor not in entered:
             return False
@@ -359,7 +370,7 @@ class _Search:
         for pair in here.pairs:
             dependence = pair.dependence
             first, second = member.time(dependence.source), member.time(dependence.sink)
-            same_place = {b: Index(a, i64) for a, b in dependence.equal}
+            same_place = {b: IndexExpr(a, i64) for a, b in dependence.equal}
             if (first == second and isinstance(first, Literal)) or (
                 indices_of(second) <= set(same_place) and substitute(second, same_place) == first
             ):
@@ -374,7 +385,7 @@ class _Search:
     def _compared(self, member: Member, dependence: Dependence, compare: str) -> isl.Map:
         """Return {source -> sink} where the source's time at a loop stands so to the sink's."""
         source, sink = dependence.source, dependence.sink
-        second = substitute(member.time(sink), {i: Index(f"{i}_") for i in self.iterators[sink]})
+        second = substitute(member.time(sink), {i: IndexExpr(f"{i}_") for i in self.iterators[sink]})
         places = ", ".join(self.iterators[source]), ", ".join(f"{i}_" for i in self.iterators[sink])
         times = f"{print_affine(member.time(source))} {compare} {print_affine(second)}"
         return read_map(f"{self.head}{{ {source}[{places[0]}] -> {sink}[{places[1]}] : {times} }}")
@@ -408,7 +419,7 @@ def _common(node: Tree) -> Iterator[tuple[Member, bool]]:
     match node:
         case Band(members=members, child=child):
             for m in members:
-                if m.kind is Kind.STREAM:
+                if m.kind is MemberKind.STREAM:
                     yield Member(tuple((s, floordiv(e, m.extent)) for s, e in m.times), m.label), False
                 elif not all(isinstance(e, Literal) for _, e in m.times):
                     yield m, False
@@ -419,7 +430,7 @@ def _common(node: Tree) -> Iterator[tuple[Member, bool]]:
             if len({s for f in children for s in f.statements}) == sum(len(f.statements) for f in children):
                 for together in zip(*(_common(f.child) for f in children), strict=False):
                     found = [m for m, _ in together]
-                    kind = Kind.SERIAL if all(m.kind is Kind.SERIAL for m in found) else Kind.UNROLL
+                    kind = MemberKind.SERIAL if all(m.kind is MemberKind.SERIAL for m in found) else MemberKind.UNROLL
                     yield Member(tuple(t for m in found for t in m.times), found[0].label, kind), True
         case Leaf():
             return
@@ -436,7 +447,7 @@ def _tile_of(time: Expr, outer: Expr) -> int | None:
 
 def _holds_box(domain: isl.Set, ranges: Iterable[_Span]) -> bool:
     """Whether a set holds the box around it but for a twentieth at each end."""
-    inner = [(lo + EDGE * (hi - lo + 1), hi - EDGE * (hi - lo + 1)) for lo, hi, _ in ranges]
+    inner = [(lo + TRIMMED_LOOP_SHARE * (hi - lo + 1), hi - TRIMMED_LOOP_SHARE * (hi - lo + 1)) for lo, hi, _ in ranges]
     names = [f"x{n}" for n in range(len(inner))]
     box = " and ".join(f"{ceil(a)} <= {x} <= {floor(b)}" for x, (a, b) in zip(names, inner, strict=True))
     return bool(read_set(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] : {box} }}").is_subset(domain))
@@ -449,7 +460,7 @@ def _ranges(program: TypedProgram, statement: TypedStatement) -> dict[str, _Span
     for d, name in enumerate(statement.iterators):
         low, count = values_of(domain, d)
         lo = 0 if low is None else low
-        found[name] = (lo, lo + (likely.get(name, GUESS) if count is None else count) - 1, count is not None)
+        found[name] = (lo, lo + (likely.get(name, GUESSED_TRIPS) if count is None else count) - 1, count is not None)
     return found
 
 
@@ -470,7 +481,7 @@ def _span(expr: Expr, ranges: Mapping[str, _Span]) -> _Span:
     match expr:
         case Literal(value=value):
             return int(value.real), int(value.real), True
-        case Index(name=name):
+        case IndexExpr(name=name):
             return ranges[name]
         case Call(op="add", args=args):
             spans = [_span(a, ranges) for a in args]
@@ -486,4 +497,4 @@ def _span(expr: Expr, ranges: Mapping[str, _Span]) -> _Span:
             ends = [int(value.real) * e for e in _span(a, ranges)[:2]]
             return min(ends), max(ends), _span(a, ranges)[2]
         case _:
-            return 0, GUESS - 1, False
+            return 0, GUESSED_TRIPS - 1, False

@@ -23,7 +23,7 @@ from polyker.ir.typed import TypedProgram
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Promotion, Scope, Sequence, Tree
 
 # Budget of bytes of all partial sums of a result (experience value).
-MOST = 16 << 20
+MAX_PARTIAL_SUM_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def taken_apart(
                 known = [c for c in elements if c is not None]
                 sizes = known if not sizes else [max(a, b) for a, b in zip(sizes, known, strict=True)]
         promotions.append(Promotion(tensor, tuple(sizes)))
-    if sum(p.elements() * program.tensor(p.tensor).dtype.itemsize for p in promotions) > MOST:
+    if sum(p.elements() * program.tensor(p.tensor).dtype.itemsize for p in promotions) > MAX_PARTIAL_SUM_BYTES:
         return None
 
     def kept(names: Collection[str]) -> Tree:

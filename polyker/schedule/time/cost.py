@@ -13,12 +13,12 @@ from functools import cached_property
 from itertools import product
 from math import ceil, prod
 
-from polyker.cost.measure import Measured
+from polyker.cost.measure import MeasuredStatement
 from polyker.cost.memory import passed
-from polyker.cost.plan import Plan
+from polyker.cost.plan import TilePlan
 from polyker.cost.table import GAIN, GAIN_OF_KIND, ROW
 from polyker.machine.model import Target
-from polyker.schedule.time.skew import Distance, Front, Place, reach
+from polyker.schedule.time.skew import Distance, Front, SkewedStatement, reach
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -40,9 +40,9 @@ class TimeTiles:
 class TimeCosts:
     """What the model looks at: the statements of the loop, their tiles in registers, and what one of its steps touches."""
 
-    places: tuple[Place, ...]
-    measured: tuple[Measured, ...]
-    plans: tuple[Plan, ...]
+    places: tuple[SkewedStatement, ...]
+    measured: tuple[MeasuredStatement, ...]
+    plans: tuple[TilePlan, ...]
     found: tuple[Distance, ...]
     fronts: tuple[Front, ...]
     target: Target

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from polyker.cost.measure import Measured
-from polyker.cost.plan import Plan
+from polyker.cost.measure import MeasuredStatement
+from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import floordiv, mod, print_affine, scale, subtract
 from polyker.ir.typed import TypedStatement
 from polyker.poly.isl import read_set
 from polyker.schedule.nests.loop_order import memory_order
 from polyker.schedule.nests.nest import Nest, band, offset, shared
 from polyker.schedule.time.cost import TimeTiles
-from polyker.schedule.time.skew import Front, Place
-from polyker.schedule.tree.nodes import Filter, Kind, Leaf, Member, Sequence, Tree
+from polyker.schedule.time.skew import Front, SkewedStatement
+from polyker.schedule.tree.nodes import Filter, Leaf, Member, MemberKind, Sequence, Tree
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class TimeNest:
     """What the tree is made from: one entry a statement, and the tiles. `free`: the iterators that carry no dependence;
     `units`: the dimension along which vectors begin at multiples of so many elements, where rows begin on lines."""
 
-    places: tuple[Place, ...]
-    measured: tuple[Measured, ...]
-    plans: tuple[Plan, ...]
+    places: tuple[SkewedStatement, ...]
+    measured: tuple[MeasuredStatement, ...]
+    plans: tuple[TilePlan, ...]
     free: tuple[tuple[str, ...], ...]
     tiles: TimeTiles
     labels: Mapping[int, str]
@@ -89,12 +89,12 @@ class TimeNest:
         size = self.tiles.size(dimension)
         if size is None:
             at: Expr = place.coordinate(dimension) if dimension in self.units else offset(vector, lo)
-            first = subtract(scale(width, floordiv(at, width)), subtract(at, Index(vector, i64)))
+            first = subtract(scale(width, floordiv(at, width)), subtract(at, IndexExpr(vector, i64)))
             full = f"{lo} <= {print_affine(first)} <= {hi - width + 1}"
         else:
             front = next(f for f, _ in self.tiles.sizes if f.dimension == dimension)
             time = front.time(place, number, step)
-            slant = subtract(time, Index(vector, i64))
+            slant = subtract(time, IndexExpr(vector, i64))
             first = subtract(scale(size, floordiv(time, size)), slant)
             full = f"{lo} <= {print_affine(first)} <= {hi - size + 1}"
             at = mod(time, size)
@@ -105,19 +105,19 @@ class TimeNest:
             self._single(place.statement, at, vector, plan),
         )
 
-    def _groups(self, statement: TypedStatement, at: Expr, vector: str, plan: Plan) -> Tree:
+    def _groups(self, statement: TypedStatement, at: Expr, vector: str, plan: TilePlan) -> Tree:
         here, width = (statement,), plan.lanes * plan.chunks
         loops = [shared(here, floordiv(at, width), f"{vector}.group")]
         if plan.chunks > 1:
             within = floordiv(mod(at, width), plan.lanes)
-            loops.append(shared(here, within, f"{vector}.vectors", Kind.UNROLL, plan.chunks))
-        loops.append(shared(here, mod(at, plan.lanes), f"{vector}.lanes", Kind.VECTOR, plan.lanes))
+            loops.append(shared(here, within, f"{vector}.vectors", MemberKind.UNROLL, plan.chunks))
+        loops.append(shared(here, mod(at, plan.lanes), f"{vector}.lanes", MemberKind.VECTOR, plan.lanes))
         return band(loops, Leaf())
 
-    def _single(self, statement: TypedStatement, at: Expr, vector: str, plan: Plan) -> Tree:
+    def _single(self, statement: TypedStatement, at: Expr, vector: str, plan: TilePlan) -> Tree:
         here = (statement,)
         loops = [shared(here, floordiv(at, plan.lanes), f"{vector}.vector")]
-        loops.append(shared(here, mod(at, plan.lanes), f"{vector}.lanes", Kind.VECTOR, plan.lanes))
+        loops.append(shared(here, mod(at, plan.lanes), f"{vector}.lanes", MemberKind.VECTOR, plan.lanes))
         return band(loops, Leaf())
 
 

@@ -19,20 +19,20 @@ from itertools import product
 import islpy as isl
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, Index
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, scale
 from polyker.ir.typed import TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 
 # Greatest skew or shift: beyond it tiles would consist of their slanted ends (experience value).
-MOST = 16
+MAX_TIME_SKEW = 16
 
 Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Place:
+class SkewedStatement:
     """A statement of a time loop: its place in space, and the ranges of its iterators.
 
     `space`: for each dimension of what it defines the iterator (None: none) and a constant, whose sum is the subscript.
@@ -52,7 +52,7 @@ class Place:
     def coordinate(self, dimension: int) -> Expr:
         """Return the place along a dimension."""
         iterator, constant = self.space[dimension]
-        return add(*([Index(iterator, i64)] if iterator else []), lit(constant))
+        return add(*([IndexExpr(iterator, i64)] if iterator else []), lit(constant))
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class Front:
     step: int
     shifts: tuple[int, ...]
 
-    def time(self, place: Place, number: int, step: Expr) -> Expr:
+    def time(self, place: SkewedStatement, number: int, step: Expr) -> Expr:
         """Return the front of a statement's instance; `number` is the statement's, `step` the time step."""
         skew = [scale(self.step, step)] if self.step else []
         return add(place.coordinate(self.dimension), *skew, lit(self.shifts[number]))
 
 
-def places_of(statements: tuple[TypedStatement, ...]) -> tuple[Place, ...] | None:
+def places_of(statements: tuple[TypedStatement, ...]) -> tuple[SkewedStatement, ...] | None:
     """Return the places of a time loop's statements, None where they have none: other ranks, ranges that depend on others."""
     found = []
     for s in statements:
@@ -100,11 +100,11 @@ def places_of(statements: tuple[TypedStatement, ...]) -> tuple[Place, ...] | Non
         inner = [i for i, _ in space if i is not None]
         if sorted(inner) != sorted(s.iterators[1:]):
             return None
-        found.append(Place(s, tuple(space), *box))
+        found.append(SkewedStatement(s, tuple(space), *box))
     return tuple(found) if len({p.first for p in found}) == 1 else None
 
 
-def distances(places: tuple[Place, ...]) -> tuple[Distance, ...] | None:
+def distances(places: tuple[SkewedStatement, ...]) -> tuple[Distance, ...] | None:
     """Return the distances of all dependences that the loop's steps may have, None where an access may be anywhere."""
     written = {p.statement.target for p in places}
     offsets: list[list[tuple[str, tuple[Interval | None, ...], bool]]] = []
@@ -132,7 +132,7 @@ def distances(places: tuple[Place, ...]) -> tuple[Distance, ...] | None:
 
 
 def fronts(
-    places: tuple[Place, ...], found: tuple[Distance, ...], units: Mapping[int, int] | None = None
+    places: tuple[SkewedStatement, ...], found: tuple[Distance, ...], units: Mapping[int, int] | None = None
 ) -> tuple[Front, ...]:
     """Return the fronts of the dimensions that have one; `units`: of which skew and shifts are multiples, by dimension."""
     result: list[Front] = []
@@ -140,7 +140,7 @@ def fronts(
         if all(space is None for space in (p.space[n][0] for p in places)):
             continue
         unit = (units or {}).get(n, 1)
-        for step in range(MOST + 1):
+        for step in range(MAX_TIME_SKEW + 1):
             shifts = _shifts(len(places), found, n, step, unit)
             if shifts is not None:
                 result.append(Front(n, step * unit, tuple(s * unit for s in shifts)))
@@ -181,7 +181,7 @@ def _box(statement: TypedStatement) -> tuple[dict[str, Interval], int] | None:
     return bounds, low.get_num_si()
 
 
-def _offset(place: Place, dimension: int, subscript: Expr) -> Interval | None:
+def _offset(place: SkewedStatement, dimension: int, subscript: Expr) -> Interval | None:
     """Return how far the element that is read lies from the instance's place, along a dimension."""
     parts = coefficients(subscript) if is_quasi_affine(subscript) else None
     if parts is None:
@@ -198,7 +198,7 @@ def _offset(place: Place, dimension: int, subscript: Expr) -> Interval | None:
     return low, high
 
 
-def _may_follow(place: Place, apart: tuple[Interval | None, ...]) -> bool:
+def _may_follow(place: SkewedStatement, apart: tuple[Interval | None, ...]) -> bool:
     """Whether one instance may come after another of the same step: the first iterator in which they differ is greater."""
     dims = {iterator: n for n, (iterator, _) in enumerate(place.space) if iterator is not None}
     for iterator in place.statement.iterators[1:]:
@@ -216,7 +216,7 @@ def _shifts(count: int, found: tuple[Distance, ...], dimension: int, step: int, 
     for _ in range(count + 1):
         changed = False
         for source, sink, least in _bounds(found, dimension, step, unit):
-            if least is None or least > MOST:
+            if least is None or least > MAX_TIME_SKEW:
                 return None
             if shifts[sink] < shifts[source] + least:
                 if source == sink:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.cost.choose import choose
-from polyker.cost.measure import Layouts, Measured, measure
-from polyker.cost.plan import Plan
+from polyker.cost.measure import Layouts, MeasuredStatement, measure
+from polyker.cost.plan import TilePlan
 from polyker.ir.decision import Decision
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.schedule.nests.nest import Nest
 from polyker.schedule.time.cost import TimeCosts
 from polyker.schedule.time.nest import TimeNest
-from polyker.schedule.time.skew import Place, distances, fronts, places_of
+from polyker.schedule.time.skew import SkewedStatement, distances, fronts, places_of
 
 
 def time_tiled(
@@ -48,14 +48,14 @@ def time_tiled(
     return nest, Decision(", ".join(s.name for s in statements), chosen, cost=1 - tiles.won)
 
 
-def _alike(places: tuple[Place, ...], plans: list[Plan]) -> tuple[Plan, ...]:
+def _alike(places: tuple[SkewedStatement, ...], plans: list[TilePlan]) -> tuple[TilePlan, ...]:
     """Return the plans with vectors along one dimension of space, that of most statements; no rows are unrolled."""
     along = [
         next((n for n, (i, _) in enumerate(p.space) if i and i == q.vector), None)
         for p, q in zip(places, plans, strict=True)
     ]
     common = max((n for n in along if n is not None), key=along.count, default=None)
-    scalar = Plan(None, 1, 1, (), 0.0)
+    scalar = TilePlan(None, 1, 1, (), 0.0)
     return tuple(
         replace(q, others=()) if n == common else replace(scalar, cost=q.cost)
         for n, q in zip(along, plans, strict=True)
@@ -63,7 +63,10 @@ def _alike(places: tuple[Place, ...], plans: list[Plan]) -> tuple[Plan, ...]:
 
 
 def _units(
-    places: tuple[Place, ...], plans: tuple[Plan, ...], measured: tuple[Measured, ...], target: Target
+    places: tuple[SkewedStatement, ...],
+    plans: tuple[TilePlan, ...],
+    measured: tuple[MeasuredStatement, ...],
+    target: Target,
 ) -> dict[int, int]:
     """Return the dimension of the vectors with the number of lanes, where all rows that are written begin alike in their lines.
 

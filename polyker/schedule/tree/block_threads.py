@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, floordiv, lit, scale
-from polyker.schedule.tree.nodes import Band, Kind, Leaf, Member, Promotion, Scope, Sequence, Tree, loops
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree, loops
 
 AXES = ("x", "y", "z")
 # Threads that run together, in their order in the block, x fastest.
@@ -21,7 +21,7 @@ WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class BranchLoop:
     """A loop that a branch is in: its number in the walk, its member, and the branch's time there."""
 
     node: int
@@ -30,7 +30,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SequenceChild:
     """A child of a sequence that a branch is in, one of `count`; `meets`: the threads may meet between the children."""
 
     node: int
@@ -39,7 +39,7 @@ class Part:
     meets: bool
 
 
-Step: TypeAlias = Loop | Part
+PathStep: TypeAlias = BranchLoop | SequenceChild
 Point: TypeAlias = tuple[int, int]  # before a child: the sequence's number, and the child's
 
 
@@ -52,7 +52,7 @@ class Branch:
     """
 
     statement: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
     outside: int = 0
     conditions: tuple[str, ...] = ()
     threads: tuple[tuple[str, Expr], ...] = ()
@@ -74,7 +74,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchBranches:
     """The branches of a launch in the order of the tree, the points at which its threads meet, and the number of its threads.
 
     `warps`: the points at which the threads of each warp meet, and no others.
@@ -103,7 +103,9 @@ def extents_of(tree: Tree) -> tuple[int, int, int] | None:
     None where all its THREAD members stand directly below its blocks: each thread is alone with its instances; and where there
     is one thread. The tree begins with the launch's outermost BLOCK member.
     """
-    found = {a: max((m.extent for m in loops(tree) if m.kind is Kind.THREAD and m.axis == a), default=1) for a in AXES}
+    found = {
+        a: max((m.extent for m in loops(tree) if m.kind is MemberKind.THREAD and m.axis == a), default=1) for a in AXES
+    }
     together = max(found.values()) > 1 and _is_together(tree, between=False)
     return (found["x"], found["y"], found["z"]) if together else None
 
@@ -112,9 +114,9 @@ def _is_together(tree: Tree, *, between: bool) -> bool:
     match tree:
         case Band(members=members, child=child):
             for m in members:
-                if m.kind is Kind.THREAD and between:
+                if m.kind is MemberKind.THREAD and between:
                     return True
-                between = between or m.kind not in (Kind.BLOCK, Kind.THREAD)
+                between = between or m.kind not in (MemberKind.BLOCK, MemberKind.THREAD)
             return _is_together(child, between=between)
         case Sequence(children=children):
             return any(_is_together(f.child, between=True) for f in children)
@@ -128,7 +130,7 @@ def launch_trees(tree: Tree) -> Iterator[Band]:
     """Yield what begins with each outermost BLOCK member."""
     match tree:
         case Band(members=members, child=child):
-            at = next((n for n, m in enumerate(members) if m.kind is Kind.BLOCK), None)
+            at = next((n for n, m in enumerate(members) if m.kind is MemberKind.BLOCK), None)
             if at is None:
                 yield from launch_trees(child)
             else:
@@ -142,18 +144,18 @@ def launch_trees(tree: Tree) -> Iterator[Band]:
             return
 
 
-def launches(tree: Tree, statements: tuple[str, ...]) -> list[Launch]:
+def launches(tree: Tree, statements: tuple[str, ...]) -> list[LaunchBranches]:
     """Return the launches whose threads walk through loops or sequences together; see `extents_of`."""
-    walk = _Walk()
+    walk = _BranchWalk()
     walk.visit(tree, tuple(Branch(s) for s in statements))
     return walk.found
 
 
-class _Walk:
+class _BranchWalk:
     """Numbers the loops and sequences as it comes to them."""
 
     def __init__(self) -> None:
-        self.found: list[Launch] = []
+        self.found: list[LaunchBranches] = []
         self.nodes = 0
         self.barriers: set[Point] = set()
         self.waits: dict[Point, int] = {}
@@ -165,13 +167,13 @@ class _Walk:
         """Walk down a tree that the branches `here` have come to; `inside` a launch, `threads`: below a THREAD member."""
         match tree:
             case Band(members=(first, *rest), child=child):
-                if first.kind is Kind.BLOCK and not inside:
+                if first.kind is MemberKind.BLOCK and not inside:
                     self.launch(tree, here)
                     return
                 self.nodes += 1
-                here = tuple(_through(b, Loop(self.nodes, first, first.time(b.statement))) for b in here)
+                here = tuple(_through(b, BranchLoop(self.nodes, first, first.time(b.statement))) for b in here)
                 below = Band(tuple(rest), child) if rest else child
-                self.visit(below, here, inside=inside, threads=threads or first.kind is Kind.THREAD)
+                self.visit(below, here, inside=inside, threads=threads or first.kind is MemberKind.THREAD)
             case Sequence(children=children):
                 self.nodes += 1
                 node = self.nodes
@@ -183,7 +185,7 @@ class _Walk:
                     if f.commit:
                         self.commits.add((node, n))
                     extra = dict(f.conditions)
-                    part = Part(node, n, len(children), not threads)
+                    part = SequenceChild(node, n, len(children), not threads)
                     parts = (
                         replace(
                             b,
@@ -209,15 +211,15 @@ class _Walk:
         extents = extents_of(tree)
         if extents is not None:
             barriers, commits, warps = map(frozenset, (self.barriers, self.commits, self.warps))
-            self.found.append(Launch(tuple(self.leaves), barriers, extents, self.waits, commits, warps))
+            self.found.append(LaunchBranches(tuple(self.leaves), barriers, extents, self.waits, commits, warps))
         self.barriers, self.waits, self.commits, self.warps, self.leaves = outer
 
 
-def _through(branch: Branch, loop: Loop) -> Branch:
+def _through(branch: Branch, loop: BranchLoop) -> Branch:
     steps = (*branch.steps, loop)
-    if loop.member.kind is Kind.BLOCK:
+    if loop.member.kind is MemberKind.BLOCK:
         return replace(branch, steps=steps, outside=len(steps))
-    if loop.member.kind is Kind.THREAD:
+    if loop.member.kind is MemberKind.THREAD:
         return replace(branch, steps=steps, threads=(*branch.threads, (loop.member.axis, loop.time)))
     return replace(branch, steps=steps)
 
@@ -226,10 +228,10 @@ def partings(first: Branch, second: Branch) -> Iterator[int]:
     """Yield the steps at which instances of one branch may come before such of another in one block: a loop that both are in,
     at an earlier time; a sequence of which the first is in an earlier child."""
     for n, (a, b) in enumerate(zip(first.steps, second.steps, strict=False)):
-        if isinstance(a, Loop) and isinstance(b, Loop):
-            if n >= first.outside and a.member.kind is not Kind.THREAD:
+        if isinstance(a, BranchLoop) and isinstance(b, BranchLoop):
+            if n >= first.outside and a.member.kind is not MemberKind.THREAD:
                 yield n
-        elif isinstance(a, Part) and isinstance(b, Part) and a.child != b.child:
+        elif isinstance(a, SequenceChild) and isinstance(b, SequenceChild) and a.child != b.child:
             if a.child < b.child and n >= first.outside:
                 yield n
             return
@@ -258,16 +260,16 @@ def passed(first: Branch, second: Branch, at: int) -> list[Passed]:
     """Return the places of `between`, and those behind children, in the order in which a block comes by them."""
     found: list[Passed] = []
     for step in reversed(first.steps[at + 1 :]):
-        if isinstance(step, Part) and step.meets:
+        if isinstance(step, SequenceChild) and step.meets:
             found.append(Passed((step.node, step.child), behind=True, later=False))
             found += _around(step.node, range(step.child + 1, step.count), later=False)
     a, b = first.steps[at], second.steps[at]
-    if isinstance(a, Part) and isinstance(b, Part) and a.meets:
+    if isinstance(a, SequenceChild) and isinstance(b, SequenceChild) and a.meets:
         found.append(Passed((a.node, a.child), behind=True, later=False))
         found += _around(a.node, range(a.child + 1, b.child), later=False)
         found.append(Passed((a.node, b.child), behind=False, later=True))
     for step in second.steps[at + 1 :]:
-        if isinstance(step, Part) and step.meets:
+        if isinstance(step, SequenceChild) and step.meets:
             found += _around(step.node, range(step.child), later=True)
             found.append(Passed((step.node, step.child), behind=False, later=True))
     return found

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import islpy as isl
 
-from polyker.ir.expr import Call, Expr, Index, Literal
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.typed import TypedStatement
 from polyker.poly.boxes import ends
 from polyker.schedule.tree.nodes import Member
@@ -180,7 +180,7 @@ def _form(expr: Expr) -> _Form | None:
     match expr:
         case Literal(value=value):
             return int(value.real), {}
-        case Index(name=name):
+        case IndexExpr(name=name):
             return 0, {(name, 0, 1): 1}
         case Call(op="add", args=args):
             return _sum([_form(a) for a in args])

@@ -22,7 +22,7 @@ from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import print_affine
 
 
-class Kind(Enum):
+class MemberKind(Enum):
     """How a band member's iterations are carried out: one after another, the code repeated, as the lanes of a vector; TRANSPOSE:
     repeated around a vector loop, and what they read by columns is read by rows and transposed in registers; STREAM: neighbouring
     elements by vectors, which are written by streaming stores; SCAN: elements that are each the one before combined with a term,
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 
 # Loops whose iterations run at the same time and do not depend on each other.
-AT_ONCE = (Kind.PARALLEL, Kind.BLOCK, Kind.THREAD)
+AT_ONCE = (MemberKind.PARALLEL, MemberKind.BLOCK, MemberKind.THREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Member:
 
     times: tuple[tuple[str, Expr], ...]
     label: str
-    kind: Kind = Kind.SERIAL
+    kind: MemberKind = MemberKind.SERIAL
     extent: int = 0
     axis: str = ""
 
@@ -110,7 +110,7 @@ class Sequence:
 
 
 # Bytes of one buffer that may lie on the stack of the thread that calls; a larger one lies in memory that the call brings.
-STACK_BYTES = 1 << 15
+MAX_STACK_BUFFER_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Promotion:
 
     def on_stack(self, itemsize: int) -> bool:
         """Whether the buffer lies on the stack; elements have `itemsize` bytes."""
-        return not (self.scratch or self.shared) and self.elements() * itemsize <= STACK_BYTES
+        return not (self.scratch or self.shared) and self.elements() * itemsize <= MAX_STACK_BUFFER_BYTES
 
     def pieces(self) -> tuple[tuple[int, int, int], ...]:
         """Return the buffer's dimensions as (dimension of the tensor, divisor, extent)."""
@@ -184,7 +184,7 @@ Tree: TypeAlias = Band | Sequence | Scope | Leaf
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ScheduleTree:
     """A tree, and the reasons for it in words for `explain`."""
 
     tree: Tree

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import BAD_OFFSET, BAD_SIZE, NESTED_VECTOR, NO_LOOP, NO_STATEMENT, SAME_LABEL
-from polyker.schedule.tree.nodes import Band, Filter, Kind, Leaf, Scope, Sequence, Tree, paths, statements_of
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, MemberKind, Scope, Sequence, Tree, paths, statements_of
 
 
 def at_loops(tree: Tree, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Tree:
@@ -88,7 +88,7 @@ def refuse_nested_vectors(tree: Tree, statement: str, loop: str) -> None:
         match node:
             case Band(members=members, child=child):
                 for m in members:
-                    if m.kind is Kind.VECTOR:
+                    if m.kind is MemberKind.VECTOR:
                         if around is not None:
                             other = m.label if around.startswith(loop) else around
                             raise failure(NESTED_VECTOR, loop=loop, statement=statement, other=other)

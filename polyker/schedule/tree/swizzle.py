@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Bytes of a chunk, the widest access; and of all banks, 32 of 4 bytes.
-CHUNK, LINE = 16, 128
+CHUNK_BYTES, BANK_ROW_BYTES = 16, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Swizzle:
 
 def swizzle_of(row: int, itemsize: int, count: int) -> Swizzle:
     """Return the swizzle of rows of so many elements of `itemsize` bytes."""
-    return Swizzle(count, CHUNK // itemsize, max(row, LINE // itemsize))
+    return Swizzle(count, CHUNK_BYTES // itemsize, max(row, BANK_ROW_BYTES // itemsize))
 
 
 def largest_swizzle(row: int, itemsize: int) -> int:
     """Return how many chunks change places where it helps most: a row's, up to those of all banks."""
-    return max(2, min(row * itemsize, LINE) // CHUNK)
+    return max(2, min(row * itemsize, BANK_ROW_BYTES) // CHUNK_BYTES)
 
 
 def why_not_swizzled(row: int, itemsize: int, count: int) -> str:
@@ -47,7 +47,7 @@ def why_not_swizzled(row: int, itemsize: int, count: int) -> str:
         return f"its rows have {row} elements, which is no power of two"
     if count < 2 or count & (count - 1):
         return f"{count} is no power of two from 2 on"
-    chunks = row * itemsize // CHUNK
+    chunks = row * itemsize // CHUNK_BYTES
     if chunks < count:
-        return f"its rows have {chunks} chunk{'s' * (chunks != 1)} of {CHUNK} bytes, fewer than {count}"
+        return f"its rows have {chunks} chunk{'s' * (chunks != 1)} of {CHUNK_BYTES} bytes, fewer than {count}"
     return ""

@@ -14,7 +14,7 @@ from polyker.ir.typed import TypedStatement
 from polyker.poly.dependences import Dependence
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.tree.nodes import Kind, Member, Tree, loops
+from polyker.schedule.tree.nodes import Member, MemberKind, Tree, loops
 from polyker.schedule.tree.thread_scans import is_scan
 
 FOLD = register(
@@ -31,7 +31,7 @@ def is_fold(statement: TypedStatement, member: Member) -> bool:
     Then the threads combine them, and the one of the loop's first iteration updates the element:
     polyker.codegen.passes.gpu.combine.
     """
-    if member.kind is not Kind.THREAD or member.axis != "x" or member.extent < 2 or statement.op == "set":
+    if member.kind is not MemberKind.THREAD or member.axis != "x" or member.extent < 2 or statement.op == "set":
         return False
     dealt = indices_of(member.time(statement.name))
     own = {i for s in statement.subscripts for i in (indices_of(s) if is_quasi_affine(s) else statement.iterators)}
@@ -77,7 +77,7 @@ def as_run_together(scop: Scop, member: Member, dependence: Dependence) -> Membe
     folds = {s.name for s in ends if s.target == dependence.tensor and is_fold(s, member)}
     scans = {s.name for s in ends if s.target == dependence.tensor and is_scan(s, member)}
     if dependence.source == dependence.sink and scans:
-        return replace(member, kind=Kind.SERIAL)
+        return replace(member, kind=MemberKind.SERIAL)
     if not folds:
         return member
     return replace(member, times=tuple((s, lit(0) if s in folds else e) for s, e in member.times))

@@ -20,10 +20,10 @@ from polyker.schedule.tree.nodes import (
     AT_ONCE,
     Band,
     Filter,
-    Kind,
     Leaf,
     Member,
-    Schedule,
+    MemberKind,
+    ScheduleTree,
     Scope,
     Sequence,
     Tree,
@@ -41,7 +41,7 @@ class Threads:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class MeetingPoint:
     """What is done between children of a sequence; see polyker.schedule.tree.nodes.Filter."""
 
     wait: int | None
@@ -65,7 +65,7 @@ class Marks:
     private: Mapping[str, tuple[str, ...]]
     shared: frozenset[str]
     threads: Mapping[str, tuple[Threads, ...]]
-    meetings: Mapping[str, Meeting]
+    meetings: Mapping[str, MeetingPoint]
     commits: frozenset[str]
     arrivals: frozenset[str]
     fixed: Mapping[str, FixedLoops]
@@ -91,7 +91,7 @@ def union_text(head: str, sets: Iterable[str]) -> str:
     return f"{head}{{ {'; '.join(t[t.index('{') + 1 : t.rindex('}')] for t in sets)} }}"
 
 
-def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.Schedule, Marks]:
+def to_isl(scop: Scop, schedule: ScheduleTree, *, whole: bool = False) -> tuple[isl.Schedule, Marks]:
     """Return the schedule tree of isl, and what its marks mean.
 
     `whole`: nothing of an iteration of a loop of AT_ONCE with scopes inside runs before the loop or after it, as it could where
@@ -106,7 +106,9 @@ def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.
     root, _ = found.child_of({}, schedule.tree, {s: Way() for s in scop.domains}, _Inside())
     head = found.head
     domain = union_text(head, (*found.domains(), *found.stand_ins.values()))
-    around = frozenset(m for m, s in found.scopes.items() if any(one.kind is Kind.PARALLEL for one in loops(s.child)))
+    around = frozenset(
+        m for m, s in found.scopes.items() if any(one.kind is MemberKind.PARALLEL for one in loops(s.child))
+    )
     marks = Marks(
         found.members, found.scopes, found.private, around, found.threads,
         found.meetings, frozenset(found.commits), frozenset(found.arrivals), found.fixed,
@@ -114,7 +116,7 @@ def to_isl(scop: Scop, schedule: Schedule, *, whole: bool = False) -> tuple[isl.
     return isl.Schedule.read_from_str(context(), json.dumps({"domain": domain, **root})), marks
 
 
-Node: TypeAlias = dict[str, object]
+IslNode: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class _Conversion:
         self.private: dict[str, tuple[str, ...]] = {}
         self.threads: dict[str, tuple[Threads, ...]] = {}
         self.stand_ins: dict[str, str] = {}  # for barriers and fixed loops: name -> text of its domain
-        self.meetings: dict[str, Meeting] = {}  # those of them where threads wait or meet
+        self.meetings: dict[str, MeetingPoint] = {}  # those of them where threads wait or meet
         self.commits: list[str] = []
         self.arrivals: list[str] = []  # those of them that are nothing
         self.fixed: dict[str, FixedLoops] = {}
@@ -169,12 +171,12 @@ class _Conversion:
     def head(self) -> str:
         return parameters(self.scop.program)
 
-    def child_of(self, node: Node, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, _Below]:
+    def child_of(self, node: IslNode, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[IslNode, _Below]:
         """Return a node with what a tree becomes below it."""
         child, below = self.convert(tree, here, inside)
         return node | ({"child": child} if child else {}), below
 
-    def convert(self, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[Node, _Below]:
+    def convert(self, tree: Tree, here: dict[str, Way], inside: _Inside) -> tuple[IslNode, _Below]:
         """Return what a tree becomes, and what is in it; `here` are the statements that come to it, and how."""
         match tree:
             case Band(members=(first, *rest), child=child):
@@ -195,27 +197,27 @@ class _Conversion:
 
     def loop(
         self, tree: Band, first: Member, below: Tree, here: dict[str, Way], inside: _Inside
-    ) -> tuple[Node, _Below]:
+    ) -> tuple[IslNode, _Below]:
         """Return a loop: one of a thread's own numbers is a filter."""
         if len(first.times) == 1 and not inside.launch and (name := self.fixed_nest(tree, here, inside)):
             return {}, _Below(fixed=(name,))
         here = {s: here[s].at(e) for s, e in first.times}
-        if first.kind is Kind.THREAD and inside.threads:
+        if first.kind is MemberKind.THREAD and inside.threads:
             mine = [t for t in inside.threads if t.axis == first.axis]
             if not mine:  # one thread along the axis
                 return self.convert(below, here, inside)
             node = self.filter(mine, {s: [way.times[-1]] for s, way in here.items()})
             return self.child_of(node, below, here, replace(inside, dealt=inside.dealt | {first.axis}))
-        if first.kind is Kind.SERIAL and not inside.launch and self.runs_once(here):
+        if first.kind is MemberKind.SERIAL and not inside.launch and self.runs_once(here):
             return self.convert(below, here, replace(inside, depth=inside.depth + 1))
         mark = f"m{len(self.members)}"
         self.members[mark] = first
-        if first.kind is Kind.BLOCK and not inside.launch:
+        if first.kind is MemberKind.BLOCK and not inside.launch:
             inside = replace(inside, launch=True, threads=self.launch(mark, tree))
         before = len(self.scopes)
-        inner = replace(inside, depth=inside.depth + 1, lanes=inside.lanes or first.kind is Kind.VECTOR)
+        inner = replace(inside, depth=inside.depth + 1, lanes=inside.lanes or first.kind is MemberKind.VECTOR)
         band, found = self.child_of({}, below, here, inner)
-        last = first.kind is Kind.BLOCK and not any(m.kind is Kind.BLOCK for m in loops(below))
+        last = first.kind is MemberKind.BLOCK and not any(m.kind is MemberKind.BLOCK for m in loops(below))
         kept = first.kind in AT_ONCE and (bool(found.fixed) or (self.whole and len(self.scopes) > before))
         if (last and inside.threads) or kept:
             texts = [f"{{ {self.tuples[s]} }}" for s in found.names]
@@ -230,7 +232,7 @@ class _Conversion:
         band = {"schedule": f"{self.head}[{{ {'; '.join(times)} }}]", "permutable": 1, "coincident": [0], **band}
         # A loop in a vector loop is uniform across the lanes as long as isl takes no iteration out of it that is another in each
         # lane: runs of a scope inside, and what shares its buffers, are told apart by the loop's time alone.
-        if found.barriers or ((inside.lanes or first.kind is Kind.SERIAL) and len(self.scopes) > before):
+        if found.barriers or ((inside.lanes or first.kind is MemberKind.SERIAL) and len(self.scopes) > before):
             band["options"] = "{ atomic[0] }"
         if first.kind in AT_ONCE:
             nested = {s for found in self.private.values() for s in found}
@@ -296,7 +298,7 @@ class _Conversion:
             )
         return self.threads.get(mark, ())
 
-    def filter(self, threads: list[Threads], times: dict[str, list[str]]) -> Node:
+    def filter(self, threads: list[Threads], times: dict[str, list[str]]) -> IslNode:
         """Return the filter of the instances that have the threads' numbers as times."""
         names = [t.name for t in threads]
         parts = (
@@ -306,15 +308,15 @@ class _Conversion:
         sizes = (n for n, _ in self.scop.program.sizes)
         return {"filter": f"[{', '.join((*sizes, *names))}] -> {{ {'; '.join(parts)} }}"}
 
-    def sequence(self, children: tuple[Filter, ...], here: dict[str, Way], inside: _Inside) -> tuple[Node, _Below]:
+    def sequence(self, children: tuple[Filter, ...], here: dict[str, Way], inside: _Inside) -> tuple[IslNode, _Below]:
         """Return a sequence, each barrier a child of its own."""
-        nodes: list[Node] = []
+        nodes: list[IslNode] = []
         found = _Below()
         for f in children:
             extra = dict(f.conditions)
             if f.wait is not None or f.barrier:
                 found = found.barrier(self.between(nodes, here, inside.depth))
-                self.meetings[found.barriers[-1]] = Meeting(f.wait, f.barrier, f.warps)
+                self.meetings[found.barriers[-1]] = MeetingPoint(f.wait, f.barrier, f.warps)
             ways = {
                 s: replace(here[s], conditions=here[s].conditions + ((extra[s],) if s in extra else ()))
                 for s in f.statements
@@ -331,8 +333,8 @@ class _Conversion:
         return {"sequence": nodes}, found
 
     def arriving(
-        self, children: list[Node], below: _Below, here: dict[str, Way], inside: _Inside
-    ) -> tuple[list[Node], _Below]:
+        self, children: list[IslNode], below: _Below, here: dict[str, Way], inside: _Inside
+    ) -> tuple[list[IslNode], _Below]:
         """Return the children of a sequence, after a statement that says nothing but that the block is there.
 
         No thread's number is in its domain, so that isl puts no test of one around the sequence.
@@ -342,7 +344,7 @@ class _Conversion:
         first = replace(below, barriers=(name, *below.barriers))
         return [{"filter": f"{self.head}{{ {self.tuples[name]} }}"}, *children], first
 
-    def between(self, nodes: list[Node], here: dict[str, Way], depth: int) -> str:
+    def between(self, nodes: list[IslNode], here: dict[str, Way], depth: int) -> str:
         """Return the name of what is put after the children of a sequence so far."""
         name = self.barrier(here, depth)
         nodes.append({"filter": f"{self.head}{{ {self.tuples[name]} }}"})
@@ -414,10 +416,10 @@ def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str,
             case Band(members=ms, child=child):
                 if (
                     not together
-                    and (at := next((n for n, m in enumerate(ms) if m.kind is Kind.BLOCK), None)) is not None
+                    and (at := next((n for n, m in enumerate(ms) if m.kind is MemberKind.BLOCK), None)) is not None
                 ):
                     together = extents_of(Band(ms[at:], child)) is not None
-                lanes = tuple(depth + n for n, m in enumerate(ms) if m.kind is Kind.VECTOR)
+                lanes = tuple(depth + n for n, m in enumerate(ms) if m.kind is MemberKind.VECTOR)
                 below = {
                     s: replace(
                         here[s],
@@ -459,7 +461,7 @@ def thread_numbers(tree: Tree) -> dict[str, tuple[str, ...]]:
         match node:
             case Band(members=ms, child=child):
                 for m in ms:
-                    if m.kind is Kind.THREAD:
+                    if m.kind is MemberKind.THREAD:
                         here = {s: {**here.get(s, {}), m.axis: print_affine(e)} for s, e in m.times}
                 visit(child, here)
             case Sequence(children=children):
