@@ -19,7 +19,7 @@ from polyker.ir import expr
 from polyker.ir.dtypes import DType, TensorType
 from polyker.ir.program import Declared, Statement, print_statement
 
-MOST_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
+MAX_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Tensor(Element):
             raise failure(NOT_AN_EXPRESSION, value=printed(dtype), why="an element type is wanted, such as pk.f32")
         if shape is None:
             return Typed(Declared(self.name, dtype))
-        each = listed(shape, MOST_DIMENSIONS)
+        each = listed(shape, MAX_DIMENSIONS)
         if each is None:
             raise failure(NOT_AN_EXPRESSION, value=f"a {type(shape).__name__}", why="a shape is a list of sizes")
         dims = tuple(expr.SizeExpr(check_name(s)) if isinstance(s, str) else to_expr(s) for s in each)

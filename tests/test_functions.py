@@ -24,7 +24,7 @@ from polyker.errors import DTypeError, ParseError
 from polyker.ir import dtypes as dt
 from polyker.ir.expr import FUNCTIONS
 from polyker.ir.functions import TABLE, Function, cost_of
-from polyker.ir.functions.table import _table
+from polyker.ir.functions.table import table_of
 from polyker.reference import interpret
 from tests.gpu.support import needs_compiler
 
@@ -302,12 +302,12 @@ def test_no_other_code_names_functions():
 )
 def test_an_entry_that_cannot_be_is_refused(entry, message):
     with pytest.raises(ValueError, match=message):
-        _table([TABLE["exp"], entry])
+        table_of([TABLE["exp"], entry])
 
 
 def test_a_composition_has_the_values_and_costs_of_its_operations():
     two = Function("f", 2, written="where(x > y, x - y, -x / 2) * sqrt(y)")
-    found = _table([TABLE["sqrt"], two])["f"]
+    found = table_of([TABLE["sqrt"], two])["f"]
     x, y = np.array([3.0, 1.0, -2.0]), np.array([1.0, 4.0, 9.0])
     np.testing.assert_array_equal(found.value(x, y), np.where(x > y, x - y, -x / 2) * np.sqrt(y))
     single = found.value(x.astype("f4"), y.astype("f4"))

@@ -39,11 +39,11 @@ from polyker.codegen.ir.kernel import (
 from polyker.errors.base import InternalError
 
 T = TypeVar("T")
-Place = tuple[int, int, int]
-Element = tuple[str, tuple[int, ...]]
+ThreadPlace = tuple[int, int, int]
+BufferElement = tuple[str, tuple[int, ...]]
 # Barriers of the block that a thread has passed, the number of its warp, and the warp's barriers that it has passed.
 Epoch = tuple[int, int, int]
-Use = tuple[Place, Place, Epoch]  # block, thread, and what it has passed
+Use = tuple[ThreadPlace, ThreadPlace, Epoch]  # block, thread, and what it has passed
 
 _AXES = ("x", "y", "z")
 
@@ -53,11 +53,13 @@ class _Shadow:
     """The uses of each element in one launch since it was written last."""
 
     launch: str
-    written: dict[Element, Use] = field(default_factory=dict)
-    read: dict[Element, dict[tuple[Place, Place], Epoch]] = field(default_factory=dict)
-    coming: dict[Element, Place] = field(default_factory=dict)  # what copies have not brought yet, and whose they are
+    written: dict[BufferElement, Use] = field(default_factory=dict)
+    read: dict[BufferElement, dict[tuple[ThreadPlace, ThreadPlace], Epoch]] = field(default_factory=dict)
+    coming: dict[BufferElement, ThreadPlace] = field(
+        default_factory=dict
+    )  # what copies have not brought yet, and whose they are
 
-    def reads(self, element: Element, use: Use) -> None:
+    def reads(self, element: BufferElement, use: Use) -> None:
         """Note a read."""
         self._check_there(element, use, "reads")
         last = self.written.get(element)
@@ -65,7 +67,7 @@ class _Shadow:
             self._check(element, last, use, "writes", "reads")
         self.read.setdefault(element, {})[use[:2]] = use[2]
 
-    def writes(self, element: Element, use: Use) -> None:
+    def writes(self, element: BufferElement, use: Use) -> None:
         """Note a write."""
         self._check_there(element, use, "writes")
         last = self.written.get(element)
@@ -81,7 +83,7 @@ class _Shadow:
         self.read = {element: uses for element, uses in self.read.items() if element[0] not in buffers}
         self.coming = {element: thread for element, thread in self.coming.items() if element[0] not in buffers}
 
-    def _check_there(self, element: Element, use: Use, does: str) -> None:
+    def _check_there(self, element: BufferElement, use: Use, does: str) -> None:
         if element in self.coming:
             name, index = element
             raise InternalError(
@@ -89,7 +91,7 @@ class _Shadow:
                 f"{does} it: no wait of thread {self.coming[element]} covers the copy"
             )
 
-    def _check(self, element: Element, first: Use, second: Use, did: str, does: str) -> None:
+    def _check(self, element: BufferElement, first: Use, second: Use, did: str, does: str) -> None:
         (one, warp, met), (other, same, later) = first[2], second[2]
         ordered = first[0] == second[0] and (one != other or (warp == same and met != later))
         if first[:2] != second[:2] and not ordered:
@@ -136,7 +138,12 @@ class _Launches(Interpreter):
 
 
 def _run_block(
-    state: Interpreter, launch: Launch, env: dict[str, Array], grid: tuple[int, ...], block: Place, shadow: _Shadow
+    state: Interpreter,
+    launch: Launch,
+    env: dict[str, Array],
+    grid: tuple[int, ...],
+    block: ThreadPlace,
+    shadow: _Shadow,
 ) -> None:
     width, height, depth = launch.block
     places = [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]
@@ -185,7 +192,7 @@ class _Thread:
     """One thread: its own variables and STACK buffers, the interpreter's expressions and memory."""
 
     def __init__(
-        self, state: Interpreter, launch: Launch, grid: tuple[int, ...], block: Place, thread: Place, shadow: _Shadow,
+        self, state: Interpreter, launch: Launch, grid: tuple[int, ...], block: ThreadPlace, thread: ThreadPlace, shadow: _Shadow,
         shared: set[str],
     ) -> None:  # fmt: skip
         self.state, self.shadow, self.shared, self.passed = state, shadow, shared, 0
@@ -297,5 +304,5 @@ class _Thread:
             )
 
 
-def _element(name: str, at: tuple[Array, ...]) -> Element:
+def _element(name: str, at: tuple[Array, ...]) -> BufferElement:
     return name, tuple(int(a) for a in at)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op
 from polyker.codegen.ir.polynomial import as_constant, plus, scaled
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.scope import Scope
+from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.convert import ElementValue, convert
 from polyker.codegen.llvm.operations import real_operation
 from polyker.codegen.llvm.text import IRBuilder, Reg, const
@@ -91,7 +91,7 @@ def _unsigned(b: IRBuilder, x: Reg, bits: int, part: int) -> Reg:
     return b.binary("and", b.binary("lshr", x, const(bits * part, "i32")), const((1 << bits) - 1, "i32"))
 
 
-def join(e: Scope, expr: Op) -> ElementValue:
+def join(e: EmitterScope, expr: Op) -> ElementValue:
     """Return narrow integers side by side in 32 bits, the first lowest; neighbours in memory are read at once."""
     b = e.b
     found = _neighbours(e, expr.args) if e.lanes.count > 1 else None
@@ -107,7 +107,7 @@ def join(e: Scope, expr: Op) -> ElementValue:
     return ElementValue(expr.dtype, total)
 
 
-def _neighbours(e: Scope, args: tuple[KExpr, ...]) -> ElementValue | None:
+def _neighbours(e: EmitterScope, args: tuple[KExpr, ...]) -> ElementValue | None:
     """Return the values of expressions that differ in neighbouring elements alone, lane by lane and side by side."""
     first = args[0]
     if all(a == first for a in args):
@@ -132,7 +132,7 @@ def _neighbours(e: Scope, args: tuple[KExpr, ...]) -> ElementValue | None:
             return None
 
 
-def _neighbour_elements(e: Scope, loads: list[Load]) -> ElementValue | None:
+def _neighbour_elements(e: EmitterScope, loads: list[Load]) -> ElementValue | None:
     """Return the elements of loads if together, over the lanes, they are neighbours in memory, in that order."""
     count, place = len(loads), e.places[loads[0].buffer]
     first = e.offset(loads[0].buffer, loads[0].indices)

@@ -9,7 +9,7 @@ from polyker.codegen.ir.polynomial import Poly, as_constant, constant, is_index,
 from polyker.codegen.llvm import complex as llvm_complex
 from polyker.codegen.llvm.access import memory, strided
 from polyker.codegen.llvm.access.memory import ActiveLanes, BufferPointer
-from polyker.codegen.llvm.access.scope import ONE_LANE, Scope
+from polyker.codegen.llvm.access.scope import ONE_LANE, EmitterScope
 from polyker.codegen.llvm.access.strided import RowPlaces
 from polyker.codegen.llvm.access.transpose import TransposeLoop
 from polyker.codegen.llvm.convert import ElementValue, convert, rounded
@@ -23,7 +23,7 @@ from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import DOTS
 
 
-class LlvmExpressions(Scope):
+class LlvmExpressions(EmitterScope):
     """Evaluates expressions at the builder's place."""
 
     def __init__(

@@ -72,7 +72,7 @@ def vector(values: list[int], elem: str) -> Reg:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VectorLoad:
+class LoadedVector:
     """A line that loads a vector: what stands there is decided when the function is complete.
 
     It begins `at` elements behind the pointer `root`; `how`: its alignment and metadata; `invariant`: nothing writes there, else
@@ -91,7 +91,7 @@ class VectorLoad:
         return self.text
 
 
-Line: TypeAlias = str | VectorLoad
+Line: TypeAlias = str | LoadedVector
 
 
 @dataclass(slots=True)
@@ -243,7 +243,7 @@ class IRBuilder:
             pointer = operands[0].text
             kind, root, at = self._elements.get(pointer, (elem, pointer, 0))
             root, at = (root, at) if kind == elem else (pointer, 0)
-            loaded = VectorLoad(line, result, root, at, vector, buffer is None, region.piece)
+            loaded = LoadedVector(line, result, root, at, vector, buffer is None, region.piece)
         region.lines.append(loaded or line)
         if moves:
             region.values[text] = result

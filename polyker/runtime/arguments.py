@@ -28,7 +28,7 @@ from polyker.ir.dtypes import DType, from_numpy
 from polyker.ir.program import Program
 from polyker.options import NAMES
 from polyker.runtime.arrays import Operand, operand
-from polyker.runtime.kinds import LIMIT, Array
+from polyker.runtime.kinds import EXTENT_LIMIT, Array
 from polyker.runtime.memory import overlap, overlaps_itself
 
 
@@ -61,7 +61,7 @@ def matched(
 def size_value(name: str, value: object) -> int:
     """Return a size as an int from 0 up to 2^62; raises ArgumentError."""
     number = integer(value)
-    if number is not None and 0 <= number < LIMIT:
+    if number is not None and 0 <= number < EXTENT_LIMIT:
         return number
     raise failure(BAD_SIZE, size=name, value=printed(value if number is None else number))
 

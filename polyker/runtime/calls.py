@@ -17,7 +17,7 @@ from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, T
 from polyker.ir.expr import Expr, Literal, SizeExpr
 from polyker.process.jobs import load
 from polyker.runtime.arrays import is_usable
-from polyker.runtime.kinds import LIMIT, Array
+from polyker.runtime.kinds import EXTENT_LIMIT, Array
 from polyker.runtime.memory import address, aligned_block, kernel_arena, overlap, physical_memory, reach
 from polyker.runtime.threads import runtime
 
@@ -96,7 +96,7 @@ def extents(shape: tuple[Expr, ...], values: Mapping[str, int], evaluate: Evalua
 def check_bytes(name: str, shape: tuple[int, ...], dtype: Any) -> None:
     """Refuse a result of 2^62 bytes or more before anything is allocated."""
     size = prod(shape) * dtype.itemsize
-    if size >= LIMIT or any(n >= LIMIT for n in shape):
+    if size >= EXTENT_LIMIT or any(n >= EXTENT_LIMIT for n in shape):
         shown = size if size < 1 << 128 else f"2^{size.bit_length() - 1}"
         raise failure(TOO_LARGE, name=name, shape=shape, dtype=dtype, bytes=shown)
 

@@ -14,7 +14,9 @@ from polyker.ir.dtypes import DType
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-LIMIT = 1 << 62  # extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps
+EXTENT_LIMIT = (
+    1 << 62
+)  # extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps
 # The class of each library's arrays. Where the library is not loaded there is none, and nothing here loads it.
 _CLASSES = {"torch": "Tensor", "jax": "Array", "cupy": "ndarray"}
 _PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
@@ -85,5 +87,5 @@ def check_extent(name: str, shape: tuple[int, ...], strides: tuple[int, ...], it
         elements *= extent
         reach += max(extent - 1, 0) * abs(stride)
     total = max(elements * itemsize, reach)
-    if total >= LIMIT or any(extent >= LIMIT for extent in shape):
+    if total >= EXTENT_LIMIT or any(extent >= EXTENT_LIMIT for extent in shape):
         raise failure(TOO_LARGE, name=name, shape=shape, dtype=dtype, bytes=short(total))

@@ -102,6 +102,10 @@ class _CpuScheduler:
         nodes, nest = self.body(self.fresh.program.body)
         return self.fresh.finish(nodes), ScheduleTree(nest.tree, tuple(self.notes))
 
+    def note(self, subject: str, chosen: str) -> None:
+        """Keep a decision."""
+        self.notes.append(Decision(subject, chosen))
+
     @property
     def program(self) -> TypedProgram:
         """The program with the temporaries made so far (its body is the original one)."""
@@ -224,9 +228,7 @@ class _CpuScheduler:
                 return waves[0]
             lanes = by_vectors(self.program, measured, inner, self.target)
             if lanes:
-                self.notes.append(
-                    Decision(statement.name, f"depends on itself; vectors of {lanes} along {inner[-1]}, scanned")
-                )
+                self.note(statement.name, f"depends on itself; vectors of {lanes} along {inner[-1]}, scanned")
                 return vector_scan_nest(measured, inner, lanes)
             kept = "carries a dependence in every loop; the order of the text is kept"
             self.notes += [Decision(statement.name, kept)] if inner else []
@@ -250,13 +252,9 @@ class _CpuScheduler:
             plan, order = scan_plan(self.program, measured, plan, free, self.target)
             lanes = 0 if plan.vector is not None else by_vectors(self.program, measured, order, self.target)
             if lanes:
-                self.notes.append(
-                    Decision(statement.name, f"depends on itself; vectors of {lanes} along {order[-1]}, scanned")
-                )
+                self.note(statement.name, f"depends on itself; vectors of {lanes} along {order[-1]}, scanned")
                 return vector_scan_nest(measured, order, lanes)
-            self.notes.append(
-                Decision(statement.name, f"depends on itself; {describe(plan)}; loops {', '.join(order)}")
-            )
+            self.note(statement.name, f"depends on itself; {describe(plan)}; loops {', '.join(order)}")
             return scan_nest(self.program, measured, plan, order)
         if across and plan.vector is not None:
             past = statement.target not in self.near and streams_tiles(measured, plan, self.target)
@@ -270,14 +268,12 @@ class _CpuScheduler:
         if statement.target not in self.near and streams(measured, plan, self.target):
             order, run = run_of(measured, plan, order, self.target)
             by = "" if run is None else f", {run[0]} by {run[1]}"
-            self.notes.append(
-                Decision(statement.name, f"{describe(plan)}, streaming stores; loops {', '.join(order)}{by}")
-            )
+            self.note(statement.name, f"{describe(plan)}, streaming stores; loops {', '.join(order)}{by}")
             return stream_nest(measured, plan, order, run)
         if self.invariant is not None:
             prefetches = next_row_prefetches(self.program, measured, plan, self.target)
             measured = replace(measured, statement=self.prefetching(statement, prefetches))
-        self.notes.append(Decision(statement.name, f"{describe(plan)}; loops {', '.join(order)}"))
+        self.note(statement.name, f"{describe(plan)}; loops {', '.join(order)}")
         return map_nest(self.program, measured, plan, order)
 
     def copied(self, statement: TypedStatement, plan: TilePlan) -> Nest:
@@ -288,7 +284,7 @@ class _CpuScheduler:
             found = pack_step(self.program, self.fresh, statement, read, plan.vector)
             copies.append(self.map(found.copy))
             statement = found.statement
-            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is copied along {plan.vector}"))
+            self.note(statement.name, f"{self.label(read.tensor)} is copied along {plan.vector}")
         return in_order([*copies, self.map(statement, copied=True)])
 
     def reduction(
@@ -322,13 +318,11 @@ class _CpuScheduler:
             tiles = TileSearch(free, self.target, self.measured)
             rest = peeled(self.program, self.fresh, measured, plan, start, tiles)
             if rest is not None:
-                self.notes.append(
-                    Decision(statement.name, f"the last {rest.count} of {rest.iterator} are computed separately")
-                )
+                self.note(statement.name, f"the last {rest.count} of {rest.iterator} are computed separately")
                 return in_order([self.reduction(s, first, part=tile) for s, first, tile in (rest.whole, rest.rest)])
         sums = by_pieces(self.program, self.fresh, measured, plan, start, self.target) if alone else []
         if sums:
-            self.notes.append(Decision(statement.name, f"pieces of {plan.vector} are read side by side"))
+            self.note(statement.name, f"pieces of {plan.vector} are read side by side")
             return self.followed([self.reduction(*sum_) for sum_ in sums], epilogue)
         refused: list[tuple[str, str]] = []
         blocks = blocking(measured, plan, kept, self.target, refused) if self.may_block(statement, kept) else None
@@ -359,9 +353,7 @@ class _CpuScheduler:
         around = around_block(measured, plan, block[0]) if block and block[0] == terms[0] else ()
         order = (*around, *(i for i in order if i not in around))
         panels = panels_of(measured, plan, order, self.target) if not around else ()
-        self.notes.append(
-            Decision(statement.name, f"{describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
-        )
+        self.note(statement.name, f"{describe(plan)}; tiles {', '.join(order)}; terms {', '.join(terms)}")
         loops = ReductionLoops(order, terms, block, panels, len(around))
         nest = reduction_nest(self.program, measured, plan, parts, loops)
         return self.followed([*before, nest], epilogue, carried=parts.carries)
@@ -381,7 +373,7 @@ class _CpuScheduler:
         if epilogue is None:
             return in_order(nests)
         if carried:
-            self.notes.append(Decision(epilogue.name, "is computed where the results that it reads are stored"))
+            self.note(epilogue.name, "is computed where the results that it reads are stored")
             return in_order(nests)
         return in_order([*nests, self.map(epilogue)])
 
@@ -395,7 +387,7 @@ class _CpuScheduler:
         found = whole_tiles(self.program, statement, tiles, plan.grain, moved=self.invariant is not None)
         if found is None:
             return statement, start, None, []
-        self.notes.append(Decision(statement.name, "tiles that the results' border crosses are computed whole"))
+        self.note(statement.name, "tiles that the results' border crosses are computed whole")
         before = []
         if start is not None:
             start, rest = started_apart(self.program, self.fresh, start, statement, found.results)
@@ -415,7 +407,7 @@ class _CpuScheduler:
             found = pack_padded(self.program, self.fresh, statement, read)
             before += [self.map(part) for part in parts_of(self.program, self.fresh, found.copy)]
             statement = found.statement
-            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is copied with its padding"))
+            self.note(statement.name, f"{self.label(read.tensor)} is copied with its padding")
         return in_order([*before, self.reduction(statement, start, epilogue=epilogue)])
 
     def may_block(self, statement: TypedStatement, kept: tuple[str, ...]) -> bool:
@@ -445,7 +437,7 @@ class _CpuScheduler:
             made = pack_block(self.program, self.fresh, statement, read, around + inside, origin)
             copies.append(made)
             statement = made.statement
-            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed by blocks"))
+            self.note(statement.name, f"{self.label(read.tensor)} is packed by blocks")
         statement = replace(statement, prefetch=row_prefetches(self.program, blocks, plan, measured, self.target))
         carried = None if before else stored_with(self.program, epilogue, statement, plan, self.layout)
         layout = AccumulatorLayout(tuple(AccumulatorBlock(i, n) for i, n in blocks.terms), plan.vector, origin)
@@ -457,7 +449,7 @@ class _CpuScheduler:
             parts = replace(parts, start=replace(parts.start, prefetch=(PrefetchRead(result),)))
         cut = ", ".join(f"{i} by {n}" for i, n in blocks.blocks + blocks.terms + blocks.row_blocks)
         tiles = f"{describe(plan)}{cut and '; blocks '}{cut}; tiles {', '.join((*blocks.rows, *blocks.columns))}"
-        self.notes.append(Decision(statement.name, f"{tiles}; terms {', '.join(blocks.reduced)}"))
+        self.note(statement.name, f"{tiles}; terms {', '.join(blocks.reduced)}")
         columns = len(blocks.packs_columns)
         tiled = nest.nest(self.program, parts, tuple(copies[:columns]), tuple(copies[columns:]))
         return self.followed([*before, tiled], epilogue, carried=parts.carries)
@@ -474,16 +466,16 @@ class _CpuScheduler:
             found = pack_read(self.program, self.fresh, statement, read, vector)
             before.append(found.copy)
             statement = found.statement
-            self.notes.append(Decision(statement.name, f"{self.label(read.tensor)} is packed along {vector}"))
+            self.note(statement.name, f"{self.label(read.tensor)} is packed along {vector}")
         if plan.packs_result and start is not None:
             found = pack_result(self.program, self.fresh, statement, vector)
             after.append(found.copy if epilogue is None else inlined(self.program, found.copy, epilogue))
             if epilogue is not None:
-                self.notes.append(Decision(epilogue.name, "is computed where the packed results are copied"))
+                self.note(epilogue.name, "is computed where the packed results are copied")
             epilogue = None
             start = start_of_packed(self.program, start, statement, found.statement)
             statement = found.statement
-            self.notes.append(Decision(statement.name, f"the result is packed along {vector}"))
+            self.note(statement.name, f"the result is packed along {vector}")
         nests = [self.map(s) for s in before]
         if start is not None and plan.packs_result and not starts_fresh(self.program, start, statement):
             nests.append(self.map(start))

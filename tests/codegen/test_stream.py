@@ -235,8 +235,8 @@ def test_a_row_by_pieces_side_by_side_is_stored_whole_and_nothing_else(
     kernel = rows(dtype, 2, width, width + 5, lo, Load("x", (Var("j"),), dtype), lanes, fixed=True)
     machine = replace(target("cpu"), memory=Memory(side_by_side=20.0, rows=pieces))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llvm_stream, "LONG", 1)
-        patch.setattr(llvm_stream, "TURN", turn)
+        patch.setattr(llvm_stream, "MIN_SPLIT_ROW_BYTES", 1)
+        patch.setattr(llvm_stream, "PIECE_TURN_BYTES", turn)
         arrays = {"x": values(dtype, width), "o": values(dtype, 2, width)}
         check_same(kernel, arrays, {"N": width}, machine, {"o": (width + 5, 1)})
 

@@ -34,7 +34,7 @@ LOWERED: tuple[tuple[ModuleType, str, float], ...] = (
     (checked_inputs, "MIN_TILE_RESULTS", 1),
     (pair_extrema, "MIN_TILE_RESULTS", 1),
     (pipes, "MIN_TILE_RESULTS", 1),
-    (llvm_stream, "SHORT", 128),
+    (llvm_stream, "MIN_PARTIAL_LINE_ROW_BYTES", 128),
     (stream_nest, "MIN_STREAMED_ROW_BYTES", 24),
     (stream_nest, "MIN_LONE_ROW_BYTES", 8),
     (stream_nest, "LONE_TRAFFIC_RATIO", 1.0),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from polyker.codegen.llvm.text import Line, VectorLoad
+from polyker.codegen.llvm.text import Line, LoadedVector
 
 # Vectors that a piece of code has in registers beside its sums and those that others are made of.
 _RESERVED_REGISTERS = 3
@@ -21,13 +21,13 @@ _RESERVED_REGISTERS = 3
 
 def realigned(lines: Sequence[Line], registers: int) -> list[str]:
     """Return the text of a function with loads that lie across others made of these, as far as the vector registers go."""
-    pieces = defaultdict[object, list[VectorLoad]](list)
+    pieces = defaultdict[object, list[LoadedVector]](list)
     for line in lines:
-        if isinstance(line, VectorLoad):
+        if isinstance(line, LoadedVector):
             pieces[line.piece].append(line)
     made: dict[Line, list[str]] = {}
     for piece in pieces.values():
-        windows = defaultdict[tuple[str, str], list[VectorLoad]](list)
+        windows = defaultdict[tuple[str, str], list[LoadedVector]](list)
         for load in piece:
             if load.invariant:
                 windows[load.root, load.reg.type].append(load)
@@ -37,14 +37,14 @@ def realigned(lines: Sequence[Line], registers: int) -> list[str]:
     return [new for line in lines for new in made.get(line, [str(line)])]
 
 
-def _made(loads: list[VectorLoad], room: int) -> dict[Line, list[str]]:
+def _made(loads: list[LoadedVector], room: int) -> dict[Line, list[str]]:
     """Return what stands for every second of the places in a vector at which loads begin, of what lies behind one pointer;
     nothing where there is no room for the vectors that others are made of."""
     lanes = loads[0].reg.lanes
     places = Counter(at % lanes for at in {load.at for load in loads})
     first = min(places, key=lambda place: (-places[place], place))
     whole = {load.at for load in loads if load.at % lanes == first}
-    across: dict[int, list[VectorLoad]] = defaultdict(list)
+    across: dict[int, list[LoadedVector]] = defaultdict(list)
     for load in loads:
         shift = (load.at - first) % lanes
         if shift and {load.at - shift, load.at - shift + lanes} <= whole:
@@ -55,7 +55,7 @@ def _made(loads: list[VectorLoad], room: int) -> dict[Line, list[str]]:
     return {load: _shuffled(load, shift) for shift, load in chosen}
 
 
-def _shuffled(load: VectorLoad, shift: int) -> list[str]:
+def _shuffled(load: LoadedVector, shift: int) -> list[str]:
     """Return the lines that make a vector of the two that it lies across, the first of which begins `shift` before it."""
     (name, element, lanes, _), vector, text = load.reg, load.reg.type, list[str]()
     for part, at in (("low", load.at - shift), ("high", load.at - shift + lanes)):

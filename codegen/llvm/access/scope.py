@@ -18,7 +18,7 @@ ONE_LANE = ActiveLanes(1)
 LANE = Var("\0lane")  # the number of the lane, in index polynomials
 
 
-class Scope(ABC):
+class EmitterScope(ABC):
     """Index expressions and pointers at the builder's place; statements keep `values`, `affine` and `lanes` up to date.
 
     `values`: what each Var is; `affine`: the polynomials of Vars that are substituted (the vector index, index Lets).

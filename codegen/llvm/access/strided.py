@@ -18,7 +18,7 @@ from polyker.codegen.ir.polynomial import Monomial, Poly, constant, plus
 from polyker.codegen.ir.walk import subexpressions
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
-from polyker.codegen.llvm.access.scope import LANE, Scope
+from polyker.codegen.llvm.access.scope import LANE, EmitterScope
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.text import IRBuilder, Reg, const
 
@@ -39,7 +39,7 @@ class StridedRow:
 RowPlaces: TypeAlias = dict[StridedRow, tuple[int, int]]
 
 
-def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[StridedRow, int] | None:
+def row_of(e: EmitterScope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[StridedRow, int] | None:
     """Return the row of an access in a vector loop and the place of its first lane; None where the stride is not a small one."""
     if e.places[buffer].buffer.dtype.is_complex:
         return None
@@ -54,14 +54,14 @@ def row_of(e: Scope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[StridedRo
     return StridedRow(buffer, stride, tuple(terms)), first
 
 
-def _is_uniform(e: Scope, atom: KExpr) -> bool:
+def _is_uniform(e: EmitterScope, atom: KExpr) -> bool:
     """Whether a part of an index is one value for all lanes, computed from variables alone."""
     parts = list(subexpressions(atom))
     names = [p.name for p in parts if isinstance(p, Var)]
     return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(isinstance(p, Load) for p in parts)
 
 
-def rows_read(e: Scope, block: StmtBlock) -> RowPlaces:
+def rows_read(e: EmitterScope, block: StmtBlock) -> RowPlaces:
     """Return the rows that the stores at the head of a vector loop's body read anyhow, each with its first and last place."""
     found: RowPlaces = {}
     for stmt in block:
@@ -77,7 +77,7 @@ def rows_read(e: Scope, block: StmtBlock) -> RowPlaces:
     return found
 
 
-def load(e: Scope, rows: RowPlaces, expr: Load, active: int, mask: Reg | None = None) -> ElementValue | None:
+def load(e: EmitterScope, rows: RowPlaces, expr: Load, active: int, mask: Reg | None = None) -> ElementValue | None:
     """Return the first `active` lanes of a load from vectors that its neighbours' lanes are in, too; None where it has none.
 
     `rows`: what `rows_read` tells; `mask`: the lanes that are on, where that is known when the code runs.
@@ -165,7 +165,7 @@ def _woven_fours(b: IRBuilder, vectors: list[Reg], k: int) -> Reg:
     return b.shuffle(low, high, places)
 
 
-def interleaved(e: Scope, block: StmtBlock, *, masked: bool) -> list[Store]:
+def interleaved(e: EmitterScope, block: StmtBlock, *, masked: bool) -> list[Store]:
     """Return the stores at the head of a vector loop's block that are stored together, in the order of their elements in memory.
 
     Each is computed before any is stored: none reads what another one writes. `masked`: the target masks stores cheaply; without
@@ -196,13 +196,13 @@ def _reads(stmt: Store, buffer: str) -> bool:
     )
 
 
-def store_backwards(e: Scope, place: BufferPointer, base: Poly, value: ElementValue, mask: Reg | None) -> None:
+def store_backwards(e: EmitterScope, place: BufferPointer, base: Poly, value: ElementValue, mask: Reg | None) -> None:
     """Store a vector whose first lane's element is at `base`, each other one's before the last one's."""
     first = e.pointer(place, plus(base, constant(1 - value.lanes)))
     memory.store_vector(e.b, place, first, memory.reverse(e.b, value), memory.reverse_mask(e.b, mask))
 
 
-def store(e: Scope, stores: list[Store], values: list[ElementValue]) -> None:
+def store(e: EmitterScope, stores: list[Store], values: list[ElementValue]) -> None:
     """Store the values of what `interleaved` returned."""
     places = {}
     for stmt, value in zip(stores, values, strict=True):

@@ -16,7 +16,7 @@ from polyker.codegen.ir.polynomial import atom as atom_poly
 from polyker.codegen.ir.walk import loaded, statements, uses
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
-from polyker.codegen.llvm.access.scope import Scope
+from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.access.transpose_rows import PIECE_BYTES, TransposedRows, interleaved, pointers_of
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.text import IRBuilder, Reg
@@ -82,12 +82,12 @@ class TransposeLoop:
         self._asked.add(pointer.text)
         return new
 
-    def load(self, e: Scope, expr: Load) -> ElementValue | None:
+    def load(self, e: EmitterScope, expr: Load) -> ElementValue | None:
         """Return this iteration's value of a load; None unless it is contiguous along the loop and strided over the lanes."""
         here = self._load(e, expr)
         return here if here is not None or self.outer is None else self.outer.load(e, expr)
 
-    def _load(self, e: Scope, expr: Load) -> ElementValue | None:
+    def _load(self, e: EmitterScope, expr: Load) -> ElementValue | None:
         """Return what `load` does, of this loop alone."""
         rows, place = e.lanes.count, e.places[expr.buffer]
         active = memory.leading_lanes(e.lanes.mask, rows)
@@ -115,7 +115,7 @@ class TransposeLoop:
         raw = self._blocks[key][column if direction > 0 else size - 1 - column]
         return memory.value_of(e.b, place.buffer.dtype, raw)
 
-    def store(self, e: Scope, stmt: Store, value: ElementValue) -> bool:
+    def store(self, e: EmitterScope, stmt: Store, value: ElementValue) -> bool:
         """Keep what an iteration stores, to be written by rows after the last one; False unless it is contiguous along the loop
         and strided over the lanes, and nothing else in the loop sees it."""
         rows, place = e.lanes.count, e.places[stmt.buffer]
@@ -135,7 +135,7 @@ class TransposeLoop:
         self.rows[key].columns.append(memory.raw_of(e.b, value))
         return True
 
-    def _offset(self, e: Scope, expr: Load | Store) -> tuple[Poly, int] | None:
+    def _offset(self, e: EmitterScope, expr: Load | Store) -> tuple[Poly, int] | None:
         """Return the offset at the loop's first iteration, and 1 or -1: its step from one to the next."""
         known = e.affine[self.loop.var]
         e.affine[self.loop.var] = plus(self.lo, atom_poly(_STEP))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
 from polyker.codegen.llvm.access.memory import BufferPointer
-from polyker.codegen.llvm.access.scope import Scope
+from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.text import IRBuilder, Reg, literal
 
 PIECE_BYTES = 16  # bytes: within so many every vector unit shuffles in one cycle
@@ -29,7 +29,7 @@ class TransposedRows:
     columns: list[Reg] = field(default_factory=list)
 
 
-def transposed(e: Scope, rows: TransposedRows) -> tuple[list[Reg], list[Reg], Reg | None]:
+def transposed(e: EmitterScope, rows: TransposedRows) -> tuple[list[Reg], list[Reg], Reg | None]:
     """Return the pointers to the rows of a tile, the rows, and the mask of their elements (None: all)."""
     place = rows.place
     columns, filled, lanes = rows.columns[:: rows.direction], len(rows.columns), rows.columns[0].lanes
@@ -40,7 +40,7 @@ def transposed(e: Scope, rows: TransposedRows) -> tuple[list[Reg], list[Reg], Re
     return pointers, _turned(e.b, columns, place.itemsize), mask
 
 
-def pointers_of(e: Scope, place: BufferPointer, corner: Poly, stride: Poly, count: int) -> list[Reg]:
+def pointers_of(e: EmitterScope, place: BufferPointer, corner: Poly, stride: Poly, count: int) -> list[Reg]:
     """Return the pointers to the first of `count` rows that are `stride` apart."""
     step = as_constant(stride)
     if step is None:

@@ -21,15 +21,15 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.polynomial import as_constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import expressions, subexpressions, substitute, values_of
 from polyker.codegen.llvm.access import memory
-from polyker.codegen.llvm.access.scope import Scope
+from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.cost.memory import rows_at_once
 from polyker.machine.model import Target
 
 # Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not.
-SHORT = 1280
+MIN_PARTIAL_LINE_ROW_BYTES = 1280
 # Bytes of a row from which on it is taken by pieces side by side, and those of one piece that are taken in turn.
-LONG, TURN = 4 << 20, 512
+MIN_SPLIT_ROW_BYTES, PIECE_TURN_BYTES = 4 << 20, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Stream:
     short: bool = False
 
 
-def stream_of(e: Scope, loop: For, target: Target) -> Stream | None:
+def stream_of(e: EmitterScope, loop: For, target: Target) -> Stream | None:
     """Return how a STREAM loop is carried out; None where it runs as a serial one.
 
     It runs by vectors where its only store goes to neighbouring elements of a buffer in memory that the loop does not read: then
@@ -74,7 +74,7 @@ def stream_of(e: Scope, loop: For, target: Target) -> Stream | None:
     if lanes <= 1:
         return None
     length = _length(loop)
-    if length and length % lanes == 0 and length * place.itemsize < SHORT:
+    if length and length % lanes == 0 and length * place.itemsize < MIN_PARTIAL_LINE_ROW_BYTES:
         return Stream(loop, store, lanes, length // lanes, short=True)
     return Stream(loop, store, lanes, max(1, loop.lanes // lanes))
 
@@ -88,7 +88,7 @@ def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
     return tuple(substitute(i, {loop.var: Op("add", (Var(loop.var), Const(step)))}) for i in store.indices)
 
 
-def head_of(e: Scope, b: IRBuilder, stream: Stream) -> Reg:
+def head_of(e: EmitterScope, b: IRBuilder, stream: Stream) -> Reg:
     """Return how many elements lie before the first one that is aligned to a vector."""
     loop, store = stream.loop, stream.store
     place = e.places[store.buffer]
@@ -128,9 +128,9 @@ def pieces_of(stream: Stream, target: Target) -> tuple[int, int]:
         n.buffer for s in stream.loop.body for x in expressions(s) for n in subexpressions(x) if isinstance(n, Load)
     }
     count, size = round(rows_at_once(target) / (1 + len(loads))), stream.store.value.dtype.itemsize
-    if count < 2 or (_length(stream.loop) or 0) * size < LONG:
+    if count < 2 or (_length(stream.loop) or 0) * size < MIN_SPLIT_ROW_BYTES:
         return 1, 1
-    return count, max(1, TURN // (stream.lanes * stream.chunks * size))
+    return count, max(1, PIECE_TURN_BYTES // (stream.lanes * stream.chunks * size))
 
 
 def side_by_side(stream: Stream, head: str, runs: str, pieces: tuple[int, int]) -> For:

@@ -131,7 +131,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 _NUMPY = dict(_OPERATIONS)  # and of each function, once it is in the table
 
 
-def _table(entries: Iterable[Function]) -> dict[str, Function]:
+def table_of(entries: Iterable[Function]) -> dict[str, Function]:
     """Return the entries by name, what they leave out filled in."""
     found: dict[str, Function] = {}
     for f in entries:
@@ -167,7 +167,7 @@ def _composed_cost(f: Function, known: dict[str, Function]) -> Cost:
     return total
 
 
-TABLE = _table(FUNCTIONS)
+TABLE = table_of(FUNCTIONS)
 
 
 def cost_of(op: str) -> Cost:
