@@ -166,3 +166,9 @@ def test_the_readme_shows_the_two_commands_that_ci_runs():
     for name in ("demo", "tests"):
         assert re.search(rf"^<!-- command: {name} -->\n```sh\n[^\n`]+\n```$", readme, re.MULTILINE)
     assert "readme_command tests" in ci
+
+
+def test_each_package_keeps_to_its_budget_of_lines():
+    from tests.tools.lines import over
+
+    assert not over()

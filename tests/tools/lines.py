@@ -14,27 +14,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# The compiler's core, then what stands around it.
+# The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
-    "ir": 1650,
+    "ir": 1780,
     "poly": 3300,
-    "machine": 330,
-    "cost": 1600,
-    "rewrite": 7400,
-    "schedule": 8300,
-    "codegen": 15450,
+    "machine": 300,
+    "cost": 1650,
+    "rewrite": 7460,
+    "schedule": 8480,
+    "codegen": 15630,
 }
 AROUND = {
-    "api": 1800,
-    "cli": 860,
-    "edit": 1350,
-    "einsum_frontend": 2600,
-    "errors": 1040,
-    "explain": 1200,
+    "api": 1780,
+    "cli": 850,
+    "edit": 1360,
+    "einsum_frontend": 2580,
+    "errors": 1030,
+    "explain": 1220,
     "pipeline": 1110,
     "process": 260,
-    "reference": 1700,
-    "runtime": 3650,
+    "reference": 1510,
+    "runtime": 3700,
     "viz": 140,
 }
 _SILENT = (
