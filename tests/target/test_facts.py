@@ -23,7 +23,7 @@ from polyker.machine.model import Cache, Memory, PrefetchPolicy, Target
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, SIDE_BY_SIDE
 
 V4 = target("cpu:x86-64-v4")
-PAGE = Path(__file__).parents[2] / "docs" / "internals" / "machine.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "add_a_processor.md"
 
 
 @pytest.fixture(autouse=True)
