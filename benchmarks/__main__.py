@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import platform
 import sys
 import time
@@ -78,7 +77,6 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
     from benchmarks import contestants, machine, report, summary
     from benchmarks.cases import select
     from benchmarks.run import OURS, Settings, run
-    from polyker.codegen.llvm.jit.detect import host
 
     console = Console(soft_wrap=True, highlight=False)
     wanted = [p for p in options.peers.split(",") if p] + ["torch.compile"] * options.torch_compile
@@ -102,8 +100,9 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
     )
     console.print(report.header(peers), style="bold")
     facts = {
-        "machine": host().cpu,
+        "machine": machine.name(),
         "date": datetime.date.today().isoformat(),
+        "commit": machine.commit(),
         "peers": versions,
         "peaks": measured.peaks,
         "cores": cores,
@@ -114,8 +113,7 @@ def measure(options: argparse.Namespace, cores: list[int]) -> int:
         outcomes.append(outcome)
         console.print(report.line(outcome, peers))
         if options.json:  # anew after each case: a run that is stopped keeps what it has
-            rows = [summary.as_json(o) for o in outcomes]
-            options.json.write_text(json.dumps(facts | {"cases": rows}, indent=1), encoding="utf-8")
+            options.json.write_text(summary.file_text(facts, outcomes), encoding="utf-8")
     report.summarise(console, outcomes)
     if options.plot:
         from benchmarks import plot

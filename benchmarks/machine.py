@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 
 from polyker.codegen.llvm.jit.detect import target as find_target
 from polyker.explain import rates
@@ -49,6 +54,23 @@ class Pace:
         seconds = min(rates.fma_seconds("f32", find_target("cpu"), ROUNDS) for _ in range(2))
         self.best = min(self.best, seconds)
         return seconds <= self.slack * self.best
+
+
+def name() -> str:
+    """Return what the system calls the processor, with LLVM's name of its kind."""
+    kind = find_target("cpu").cpu
+    with suppress(OSError):
+        known = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return f"{known[1]} ({kind})" if known else kind
+    return kind
+
+
+def commit() -> str:
+    """Return the commit that is measured, with `-dirty` where files differ from it; the version where there is no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return metadata.version("polyker")
 
 
 def measure() -> Machine:

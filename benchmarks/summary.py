@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,13 @@ def compile_medians(outcomes: Iterable[Outcome]) -> dict[str, tuple[float, float
     return {name: (statistics.median(v), max(v)) for name, v in found.items()}
 
 
+def file_text(facts: Mapping[str, Any], outcomes: Iterable[Outcome]) -> str:
+    """Return the text of a file of figures, one line a case."""
+    head = json.dumps(dict(facts), indent=1).removesuffix("\n}")
+    cases = ",\n".join(f"  {json.dumps(as_json(o))}" for o in outcomes)
+    return f'{head},\n "cases": [\n{cases}\n ]\n}}\n'
+
+
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as plain values; times in seconds."""
     problem = outcome.problem
@@ -72,7 +80,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "bytes": problem.bytes,
         "floor": outcome.floor,
         "seconds": {n: t.median for n, t in outcome.times.items()},
-        "rounds": {n: list(t.rounds) for n, t in outcome.times.items()},
+        "rounds": {n: [float(f"{r:.4g}") for r in t.rounds] for n, t in outcome.times.items()},
         "rough": [n for n, t in outcome.times.items() if t.rough],
         "disturbed": {n: t.disturbed for n, t in outcome.times.items() if t.disturbed},
         "compile": dict(outcome.compiles),

@@ -1,5 +1,6 @@
 """Timing in turns, the checks of results, and the figures over many cases, with a clock and calls of our own."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -202,6 +203,8 @@ def test_a_case_runs_polyker_beside_its_peers():
     assert outcome.ratio > 0
     assert outcome.compiles["polyker"] > 0
     assert summary.as_json(outcome)["ok"]
+    file = json.loads(summary.file_text({"machine": "mine"}, [outcome, outcome]))
+    assert file["machine"] == "mine" and [c["ok"] for c in file["cases"]] == [True, True]
     assert "numpy" in report.line(outcome, ("numpy",)).plain
 
 
