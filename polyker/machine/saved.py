@@ -26,6 +26,8 @@ TABLES: dict[str, dict[str, type | int]] = {
     "memory": {"read": float, "side_by_side": float, "rows": int, "random_line": float, "pages": int},
     "prefetch": {"sums": 3, "next_rows": 3, "tiles": 3, "gathered_rows": 3, "second_fills_first": bool},
 }
+# What a file says of the processor itself.
+_NAMES = ("cores", "target", "triple", "cpu", "features")
 _logger = logging.getLogger("polyker")
 
 
@@ -79,6 +81,9 @@ def save(facts: Mapping[str, Any]) -> Path:
 
 def check(facts: Mapping[str, Any]) -> None:
     """Raise ValueError, which names its place, where a file says what is no fact of a core."""
+    for name in facts:
+        if name not in (*TABLES, *_NAMES):
+            raise ValueError(f"`{name}` is no table of facts; known are {', '.join(TABLES)}")
     for name, known in TABLES.items():
         tables = facts.get(name, [] if name == "caches" else {})
         for table in tables if isinstance(tables, list) else [tables]:
@@ -110,4 +115,4 @@ def _said(kind: type | int) -> str:
         return "true or false"
     if isinstance(kind, int):
         return f"a list of up to {kind} positive numbers"
-    return "a whole number" if kind is int else "a positive number"
+    return "a whole number from 0 on" if kind is int else "a positive number"
