@@ -94,6 +94,8 @@ def _version(distribution: str) -> str | None:
 
 def _processor() -> Iterator[Finding]:
     from polyker.codegen.llvm.jit.detect import host
+    from polyker.machine import saved
+    from polyker.machine.known import facts_of
 
     target = host()
     yield Finding(f"processor: {target.cpu} ({target.triple}), {target.cores} cores to use")
@@ -103,6 +105,11 @@ def _processor() -> Iterator[Finding]:
     )
     sizes = ", ".join(f"L{n} {cache.size // 1024} KiB" for n, cache in enumerate(target.caches, 1))
     yield Finding(f"  caches        {sizes or 'unknown'} (as one core sees them)")
+    sources = ["polyker's file of this core"] if facts_of(target.cpu) else []
+    sources += [os.environ.get(saved.VARIABLE) or str(saved.path())] if saved.saved_facts(target.cpu) else []
+    yield Finding(
+        f"  facts         {' and '.join(sources) or 'of any core; `polyker doctor --measure --save` measures it'}"
+    )
     enabled = [feature[1:] for feature in target.features.split(",") if feature.startswith("+")]
     shown = [feature for feature in enabled if feature.startswith(ARITHMETIC)]
     yield Finding(f"  features      {' '.join(shown)} and {len(enabled) - len(shown)} more")

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from polyker.ir.instructions import most_terms
+from polyker.machine.facts import check
 from polyker.machine.model import Cache, Gpu, Memory, Target
 
 # Bytes a cycle of a multiprocessor's shared memory: 32 banks of 4 bytes (CUDA C++ Programming Guide). How many times as fast as
@@ -29,8 +30,16 @@ def _described() -> tuple[Mapping[str, Any], ...]:
 
 
 def facts_of(cpu: str) -> Mapping[str, Any]:
-    """Return what a file says of a core, by LLVM's name; nothing of one that no file names."""
-    return next((found for found in _described() if cpu in found.get("cores", ())), {})
+    """Return what a file says of a core, by LLVM's name; nothing of one that no file names.
+
+    Raises ValueError where a file says what is no fact, or two files name the core.
+    """
+    found = [f for f in _described() if cpu in f.get("cores", ())]
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} files of polyker/machine name the core {cpu}")
+    for facts in found:
+        check(facts)
+    return found[0] if found else {}
 
 
 def with_facts(target: Target, facts: Mapping[str, Any]) -> Target:

@@ -16,18 +16,9 @@ from typing import Any
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import MACHINE_FILE
+from polyker.machine.facts import check
 
 VARIABLE = "POLYKER_MACHINE"
-# What a file of facts may hold, by table: of a list how many numbers, else the type of one value.
-TABLES: dict[str, dict[str, type | int]] = {
-    "vector": {"native_bytes": int},
-    "ports": {"fma": int, "fma_latency": int, "add": int},
-    "caches": {"read": float},
-    "memory": {"read": float, "side_by_side": float, "rows": int, "random_line": float, "pages": int},
-    "prefetch": {"sums": 3, "next_rows": 3, "tiles": 3, "gathered_rows": 3, "second_fills_first": bool},
-}
-# What a file says of the processor itself.
-_NAMES = ("cores", "target", "triple", "cpu", "features")
 _logger = logging.getLogger("polyker")
 
 
@@ -57,7 +48,10 @@ def saved_facts(cpu: str) -> Mapping[str, Any]:
         if not isinstance(error, FileNotFoundError):
             _logger.warning("%s is left alone: %s", file, error)
         return {}
-    return found if named is not None or cpu in found.get("cores", ()) else {}
+    if named is not None or cpu in found.get("cores", ()):
+        return found
+    _logger.warning("%s is left alone: it is of %s, this is %s", file, found.get("cores", "no core"), cpu)
+    return {}
 
 
 def save(facts: Mapping[str, Any]) -> Path:
@@ -77,42 +71,3 @@ def save(facts: Mapping[str, Any]) -> Path:
             os.unlink(name)
         raise
     return file
-
-
-def check(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError, which names its place, where a file says what is no fact of a core."""
-    for name in facts:
-        if name not in (*TABLES, *_NAMES):
-            raise ValueError(f"`{name}` is no table of facts; known are {', '.join(TABLES)}")
-    for name, known in TABLES.items():
-        tables = facts.get(name, [] if name == "caches" else {})
-        for table in tables if isinstance(tables, list) else [tables]:
-            if not isinstance(table, dict):
-                raise ValueError(f"`{name}` is no table")
-            for key, value in table.items():
-                if key not in known and name not in ("caches", "vector"):
-                    raise ValueError(f"`{name}.{key}` is no fact of a core; known are {', '.join(known)}")
-                if key in known and not _is_sound(value, known[key]):
-                    raise ValueError(f"`{name}.{key} = {value!r}` is not {_said(known[key])}")
-
-
-def _is_sound(value: Any, kind: type | int) -> bool:
-    if kind is bool:
-        return isinstance(value, bool)
-    if isinstance(kind, int):
-        return isinstance(value, list) and 0 < len(value) <= kind and all(_is_sound(v, float) for v in value)
-    numbers = int if kind is int else (int, float)
-    return (
-        isinstance(value, numbers)
-        and not isinstance(value, bool)
-        and 0 <= value < float("inf")
-        and (value > 0 or kind is int)
-    )
-
-
-def _said(kind: type | int) -> str:
-    if kind is bool:
-        return "true or false"
-    if isinstance(kind, int):
-        return f"a list of up to {kind} positive numbers"
-    return "a whole number from 0 on" if kind is int else "a positive number"

@@ -16,7 +16,7 @@ Watch: TypeAlias = Callable[[PassRun, Any], None]
 Again: TypeAlias = Callable[[Watch], object]
 
 AFTER = "after:"
-# Lines of a change that the list shows.
+# Lines of a change that the list shows: of more, as many that are gone as are new.
 MAX_DIFF_LINES = 12
 
 
@@ -32,7 +32,8 @@ def printed_after(name: str, target: str, again: Again) -> str:
 
     again(watch)
     if not found:
-        stages = ", ".join(AFTER + n for n in dict.fromkeys(ran))
+        alike = difflib.get_close_matches(name, dict.fromkeys(ran), cutoff=0.4) or dict.fromkeys(ran)
+        stages = ", ".join(AFTER + n for n in alike)
         raise failure(NO_STAGE, stage=AFTER + name, target=target, stages=stages)
     return found[-1]
 
@@ -69,6 +70,9 @@ def _changes(before: str, after: str, name: str) -> Iterator[str]:
         for line in difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
         if not line.startswith(("---", "+++", "@@"))
     ]
-    yield from found[:MAX_DIFF_LINES]
-    if len(found) > MAX_DIFF_LINES:
+    if len(found) <= MAX_DIFF_LINES:
+        yield from found
+    else:
+        for sign in "-+":
+            yield from [line for line in found if line.startswith(sign)][: MAX_DIFF_LINES // 2]
         yield f"… {len(found) - MAX_DIFF_LINES} more lines: --after {name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,13 @@ from polyker.cost import memory
 from polyker.errors import CompileError
 from polyker.explain import core_facts
 from polyker.machine import saved
+from polyker.machine.facts import check
 from polyker.machine.known import facts_of, with_facts
 from polyker.machine.model import Cache, Memory, PrefetchPolicy, Target
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, SIDE_BY_SIDE
 
 V4 = target("cpu:x86-64-v4")
+MACHINES = Path(saved.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "add_a_processor.md"
 
 
@@ -98,6 +101,8 @@ def test_a_processor_is_one_file(tmp_path: Path) -> None:
         (None, "No such file"),
         ("vector =", "Invalid value"),
         ("memory = 3", "`memory` is no table"),
+        ("[caches]\nread = 3.0", "`caches` is [[caches]], one a level"),
+        ("[vector]\nbytes = 32", "`vector.bytes` is no fact of a core where no `triple` is; known are native_bytes"),
         ("[memory]\nraed = 3.0", "`memory.raed` is no fact of a core; known are read, side_by_side"),
         ("[memory]\nread = -3.0", "`memory.read = -3.0` is not a positive number"),
         ("[memory]\nread = inf", "`memory.read = inf` is not a positive number"),
@@ -119,12 +124,27 @@ def test_a_named_file_has_to_be_sound(
     assert "mine.toml" in str(caught.value) and why in str(caught.value)
 
 
-def test_saved_facts_are_read_by_the_core_that_they_are_of() -> None:
+@pytest.mark.parametrize(
+    "file", sorted(p for p in MACHINES.glob("*.toml") if "arch =" not in p.read_text()), ids=lambda p: p.stem
+)
+def test_the_files_of_polyker_say_facts(file: Path) -> None:
+    check(tomllib.loads(file.read_text()))
+
+
+def test_no_two_files_name_one_core() -> None:
+    cores = [core for file in MACHINES.glob("*.toml") for core in tomllib.loads(file.read_text()).get("cores", ())]
+    assert len(cores) == len(set(cores)) > 5
+    assert all(map(facts_of, cores))
+
+
+def test_saved_facts_are_read_by_the_core_that_they_are_of(caplog: pytest.LogCaptureFixture) -> None:
     facts = {"cores": ["mine"], "memory": {"read": 3.0}, "caches": [{"read": 50.0}]}
     assert saved.saved_facts("mine") == {}
     file = saved.save(facts)
     assert saved.saved_facts("mine") == facts
-    assert saved.saved_facts("another") == {}
+    with caplog.at_level(logging.WARNING, "polyker"):
+        assert saved.saved_facts("another") == {}
+    assert "it is of ['mine'], this is another" in caplog.text
     assert list(file.parent.iterdir()) == [file]
     found = with_facts(V4, saved.saved_facts("mine"))
     assert [c.read for c in found.caches] == [50.0, None, None] and found.memory.read == 3.0
@@ -153,7 +173,7 @@ def test_a_core_is_measured_as_its_files_describe_one(monkeypatch: pytest.Monkey
         return pk.op(text).compile(**arguments, target=machine, threads=1)
 
     found = core_facts.as_file(dict(core_facts.core_facts(compiled)), "mine")
-    saved.check(found)
+    check(found)
     assert found["vector"]["native_bytes"] in (16, 32, 64)
     assert len(found["caches"]) == len(small.caches) and all(1 < c["read"] < 1000 for c in found["caches"])
     assert {len(found["prefetch"][p.fact]) for p in core_facts.PATTERNS} <= {2, 3}
