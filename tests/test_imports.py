@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,6 +16,8 @@ from tests.test_packaging import ROOT, SOURCES, module, python
 MODULES = {module(path): path for path in SOURCES}
 # Of these names `polyker` has some that are loaded with it: for readers and type checkers they stand beside the others.
 FOR_TYPES = [p for p in SOURCES if "\nif TYPE_CHECKING:" in p.read_text() and p != ROOT / "polyker" / "__init__.py"]
+
+LOADED = re.compile(r'load\("(polyker[\w.]*)"\)\.(\w+)')
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -75,3 +79,11 @@ def test_imports_for_types_alone_say_why_and_are_of_what_loads_later(path: Path)
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == []
     assert len(names) == len(block.body)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"), sorted({found for p in SOURCES for found in LOADED.findall(p.read_text())})
+)
+def test_what_is_taken_of_a_module_that_is_loaded_late_is_there(source: str, name: str) -> None:
+    """Neither mypy nor a script that renames looks into these texts."""
+    assert hasattr(importlib.import_module(source), name)

@@ -226,7 +226,7 @@ class _Calls:
         inputs, given, stream = self._on_gpu_given(args, named)
         outs, context = given_outs(self._program.outputs, out), tuple(given.items())
         if self._repeats is None:
-            self._repeats = load("polyker.runtime.cuda.repeat").Repeats()
+            self._repeats = load("polyker.runtime.cuda.repeat").DeviceCallCache()
         found = self._repeats.attempt(context, inputs, outs, stream)
         if found is None:
             from polyker.runtime.cuda.arrays import on_stream

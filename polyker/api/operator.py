@@ -209,7 +209,7 @@ class Operator:
         inputs, given = self._matched(args, values)
         labels, outs = (self.program.inputs, self.program.outputs), given_outs(self.program.outputs, out)
         if self._repeats is None:
-            self._repeats = load("polyker.runtime.cuda.repeat").Repeats()
+            self._repeats = load("polyker.runtime.cuda.repeat").DeviceCallCache()
         target = environment_target() or "cuda"
         context = chosen, target, *given.items()
         found = self._repeats.attempt(context, inputs, outs, stream)
