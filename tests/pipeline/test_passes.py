@@ -42,6 +42,8 @@ def test_a_program_is_printed_after_any_pass():
     assert "exp" in kernel.source("after:unroll") and "unroll" in kernel.source("after:auto_schedule")
     with pytest.raises(ArgumentError, match="after:extract_reductions"):
         kernel.source("after:no_such_pass")
+    with pytest.raises(ArgumentError, match="stages: after:extract_reductions, after:widen_reductions"):
+        kernel.source("after:expand_reductions")
 
 
 def test_what_passes_made_is_dumped_and_verified_after_each(tmp_path):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 CORE = {
     "ir": 1780,
     "poly": 3300,
-    "machine": 300,
+    "machine": 320,
     "cost": 1650,
     "rewrite": 7460,
     "schedule": 8480,
@@ -26,7 +26,7 @@ CORE = {
 }
 AROUND = {
     "api": 1780,
-    "cli": 850,
+    "cli": 860,
     "edit": 1360,
     "einsum_frontend": 2580,
     "errors": 1030,
