@@ -36,6 +36,7 @@ def rows_longer(rows: int, passes: bool, target: Target) -> float:
 
     `passes`: it comes from memory, and no other statement shares its rows.
     """
-    if passes and rows_at_once(target) > 1:
-        return ONE_ROW * max(0, rows_at_once(target) - rows) / (rows_at_once(target) - 1)
+    best = rows_at_once(target)
+    if passes and best > 1:
+        return ONE_ROW * max(0, best - rows) / (best - 1)
     return SEVERAL * (rows > 1)

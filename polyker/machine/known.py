@@ -49,7 +49,7 @@ def with_facts(target: Target, facts: Mapping[str, Any]) -> Target:
     """
     vector, ports = facts.get("vector", {}), facts.get("ports", {})
     rates = [c.get("read") for c in facts.get("caches", ())]
-    near = tuple(replace(c, read=rate) for c, rate in zip(target.caches, rates, strict=False))
+    near = tuple(replace(c, read=rate or c.read) for c, rate in zip(target.caches, rates, strict=False))
     prefetch: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.get("prefetch", {}).items()}
     return replace(
         target,

@@ -76,6 +76,8 @@ def test_a_file_of_cores_changes_what_it_says_and_nothing_else() -> None:
     assert found.double_pumped and found.has_separate_adders and not memory.prefetches_next_rows(found)
     assert replace(found, native_bytes=0, add_pipes=0, memory=V4.memory, prefetch=V4.prefetch) == V4
     assert with_facts(V4, facts_of("no such core")) == V4
+    known = with_facts(V4, {"caches": [{"read": 50.0}, {"read": 20.0}]})
+    assert [c.read for c in with_facts(known, {"caches": [{}, {"read": 30.0}]}).caches] == [50.0, 30.0, None]
 
 
 def test_a_processor_is_one_file(tmp_path: Path) -> None:
