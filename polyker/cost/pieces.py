@@ -15,8 +15,8 @@ from polyker.cost.memory import beyond
 from polyker.cost.plan import TilePlan
 from polyker.machine.model import PAGE, Target
 
-# Lines of a row that are waited for until prefetchers follow it, at most; a whole page is followed from the start.
-UNFOLLOWED = 5
+# Most lines of a row that are waited for until prefetchers follow it; a whole page is followed from the start (experience value).
+MAX_UNFOLLOWED_LINES = 5
 
 
 def waiting(measured: MeasuredStatement, plan: TilePlan, target: Target) -> float:
@@ -45,10 +45,10 @@ def _reading(measured: MeasuredStatement, plan: TilePlan, access: MemoryAccess, 
     line, elements, size = target.caches[0].line, measured.footprint(access), piece * access.itemsize
     tile = prod(sizes.values()) // piece * max(line, size)
     cycles = 0.0
-    if size < line and tile > 0.75 * target.caches[0].size:
+    if size < line and tile > target.caches[0].usable:
         cycles += elements / piece * line * beyond(target, tile)
     if size < PAGE and target.from_memory(elements * access.itemsize):
-        cycles += elements / piece * target.memory.random_line * min(UNFOLLOWED, ceil(size / line))
+        cycles += elements / piece * target.memory.random_line * min(MAX_UNFOLLOWED_LINES, ceil(size / line))
     return cycles
 
 

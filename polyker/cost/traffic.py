@@ -15,9 +15,6 @@ from polyker.cost.plan import TilePlan
 from polyker.cost.table import GAIN
 from polyker.machine.model import Target
 
-# The part of a cache that stays from one iteration to the next.
-STAYS = 0.75
-
 
 def least_traffic(
     measured: MeasuredStatement, plan: TilePlan, order: tuple[str, ...], target: Target
@@ -47,7 +44,7 @@ class _TrafficNest:
 
     def _fetched(self, order: tuple[str, ...], level: int) -> float:
         """Return the cycles for what comes from beyond a cache."""
-        room = STAYS * self.target.caches[level].size
+        room = self.target.caches[level].usable
         price = beyond(self.target, room + 1)
         held = {i: self.plan.size(i) for i in order}
         reads = [a for a in self.measured.accesses if not a.is_write]

@@ -14,7 +14,7 @@ from polyker.explain import operations
 from polyker.explain.amounts import Amounts
 from polyker.explain.decisions import decisions_of
 from polyker.explain.intermediates import arena_bytes, intermediates_of
-from polyker.explain.levels import USABLE_CACHE_SHARE, levels_of
+from polyker.explain.levels import levels_of
 from polyker.explain.rates import Rates, names
 from polyker.explain.report import Amount, Explanation, Intermediate, LeastTime, LevelTraffic, PassTime
 from polyker.explain.traffic import moved_bytes
@@ -107,9 +107,7 @@ def _floor(arithmetic: Amount, total: Amount, target: Target, rates: Rates | Non
     level = levels[-1]
     cycles = share * _per_byte(target, len(target.caches))
     if isinstance(total, int):
-        number = next(
-            (n for n, c in enumerate(target.caches) if total <= USABLE_CACHE_SHARE * c.size), len(target.caches)
-        )
+        number = next((n for n, c in enumerate(target.caches) if total <= c.usable), len(target.caches))
         level, cycles = levels[number], share * _per_byte(target, number)
     if rates is None or not isinstance(total, int):
         return LeastTime(arithmetic, cycles, level, threads)

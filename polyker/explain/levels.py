@@ -34,7 +34,6 @@ from polyker.codegen.ir.work import value_of
 from polyker.explain.report import LevelTraffic
 from polyker.machine.model import Target
 
-USABLE_CACHE_SHARE = 0.75  # of a cache is there for what a loop touches
 MAX_MODEL_ACCESSES = 4000  # of a kernel that the model looks at
 
 
@@ -101,7 +100,7 @@ def levels_of(
     found = []
     for near, far, cache in zip(names, names[1:], target.caches, strict=False):
         ranges: LoopRanges = {n: (v, v) for n, v in values.items()}
-        read, written = model.traffic(body, ranges, cache.size * USABLE_CACHE_SHARE)
+        read, written = model.traffic(body, ranges, cache.usable)
         found.append(LevelTraffic(near, far, round(sum(read.values())), round(sum(written.values()))))
     return tuple(found)
 

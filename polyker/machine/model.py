@@ -9,6 +9,10 @@ from polyker.ir.instructions import DotProduct, instructions
 
 # Bytes of a page: what a core's prefetchers do not look beyond.
 PAGE = 4096
+# Bytes of a lane: a register of 128 bits or a part of a wider one, within which every vector unit shuffles in one cycle.
+LANE_BYTES = 16
+# The share of a cache that holds what is used again, beside what passes (chosen).
+CACHE_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,11 @@ class Cache:
     line: int = 64
     ways: int = 8
     read: float | None = None
+
+    @property
+    def usable(self) -> float:
+        """The bytes that stay of what is used again, beside what passes."""
+        return CACHE_SHARE * self.size
 
     def holds_rows(self, count: int, step: int) -> bool:
         """Return whether lines that lie `step` bytes apart stay together: too many at a large power of two fall into one set.
@@ -156,7 +165,7 @@ class Target:
 
     def level(self, size: float) -> int:
         """Return the cache that holds so many bytes beside others, 0 the nearest; their number for memory."""
-        return next((n for n, c in enumerate(self.caches) if size <= 0.75 * c.size), len(self.caches))
+        return next((n for n, c in enumerate(self.caches) if size <= c.usable), len(self.caches))
 
     def from_memory(self, size: float) -> bool:
         """Whether what takes so many bytes comes from memory: other data is in the last cache, too."""

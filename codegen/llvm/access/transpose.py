@@ -17,9 +17,10 @@ from polyker.codegen.ir.walk import loaded, statements, uses
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import EmitterScope
-from polyker.codegen.llvm.access.transpose_rows import PIECE_BYTES, TransposedRows, interleaved, pointers_of
+from polyker.codegen.llvm.access.transpose_rows import TransposedRows, interleaved, pointers_of
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.text import IRBuilder, Reg
+from polyker.machine.model import LANE_BYTES
 
 _STEP = Var("\0step")  # the number of the iteration, in index polynomials
 
@@ -91,8 +92,8 @@ class TransposeLoop:
         """Return what `load` does, of this loop alone."""
         rows, place = e.lanes.count, e.places[expr.buffer]
         active = memory.leading_lanes(e.lanes.mask, rows)
-        size = _power(min(max(1, PIECE_BYTES // place.itemsize), self.trip, rows))
-        if not active or active == 1 or (size == 1 and place.itemsize < PIECE_BYTES):
+        size = _power(min(max(1, LANE_BYTES // place.itemsize), self.trip, rows))
+        if not active or active == 1 or (size == 1 and place.itemsize < LANE_BYTES):
             # Of a single row nothing is gained; and LLVM 22 reads the wrong half of a piece of two doubles where the one lane is
             # compared on AVX-512.
             return None

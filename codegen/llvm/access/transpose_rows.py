@@ -12,8 +12,7 @@ from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.text import IRBuilder, Reg, literal
-
-PIECE_BYTES = 16  # bytes: within so many every vector unit shuffles in one cycle
+from polyker.machine.model import LANE_BYTES
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ def pointers_of(e: EmitterScope, place: BufferPointer, corner: Poly, stride: Pol
 def _turned(b: IRBuilder, columns: list[Reg], itemsize: int) -> list[Reg]:
     """Return the rows of a square matrix of elements, whose side is a power of two."""
     count = len(columns)
-    size = min(max(1, PIECE_BYTES // itemsize), count)
+    size = min(max(1, LANE_BYTES // itemsize), count)
     half = size // 2
     low = interleaved(count, size, 1, range(half))
     high = interleaved(count, size, 1, range(half, size))

@@ -42,7 +42,7 @@ def with_heads(program: TypedProgram, fusion: Fusion, bodies: Bodies, target: Ta
     loops, items = fusion.loops(), fusion.group.items
     if prefetches_next_rows(target) or program.sizes or not loops or any(map(any, fusion.shifts())):
         return bodies
-    if _passing(fusion) > 3 * target.caches[0].size // 4:
+    if _passing(fusion) > target.caches[0].usable:
         return bodies
     sums = [n for n, i in enumerate(items[:-1]) if i.reduces and fusion.plans[n].vector in i.statement.reduced]
     if not sums:

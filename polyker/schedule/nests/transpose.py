@@ -17,14 +17,13 @@ from polyker.cost.plan import TilePlan, unit_iterator
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import floordiv, mod
 from polyker.ir.typed import TypedProgram
-from polyker.machine.model import Target
+from polyker.machine.model import LANE_BYTES, Target
 from polyker.schedule.nests.nest import band, offset, shared, variants
 from polyker.schedule.nests.tiles import DomainPart
 from polyker.schedule.tree.nodes import Leaf, Member, MemberKind, Tree
 
-# Bytes of a row that one load reads: an SSE register, in which every core shuffles in one cycle. Most loads of one tile's code:
-# what LLVM compiles in a few milliseconds.
-PIECE_BYTES, MAX_TILE_PIECES = 16, 64
+# Most loads of one tile's code: what LLVM compiles in a few milliseconds.
+MAX_TILE_PIECES = 64
 # Rows that a copy reads side by side where it writes less than a line of each (experience value).
 COPY_ROWS = 8
 
@@ -45,7 +44,7 @@ def across_sizes(
     sizes: dict[str, int] = {}
     for iterator in across:
         widths = [a.itemsize for a in measured.accesses if unit_iterator(measured, a, vector) == iterator]
-        piece = max(1, PIECE_BYTES // min(widths))
+        piece = max(1, LANE_BYTES // min(widths))
         most = max(piece, MAX_TILE_PIECES * piece // lanes)
         size = min(max(1, line // min(widths)), most) if len(across) == 1 else piece
         if len(across) > 1 and prod(sizes.values()) * size > MAX_TILE_PIECES:

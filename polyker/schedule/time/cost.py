@@ -51,7 +51,7 @@ class TimeCosts:
         """Return the cheapest tiles, None where none pay."""
         whole = self._bytes(self._extents)
         base = self._moved * passed(self.target, whole)
-        if passed(self.target, whole) <= passed(self.target, 0.75 * self.target.cache(2).size):
+        if passed(self.target, whole) <= passed(self.target, self.target.cache(2).usable):
             return None  # what the second cache costs is hidden behind the arithmetic
         work = sum(
             p.cost * prod(hi - lo + 1 for i, (lo, hi) in q.bounds.items() if i != q.clock)
