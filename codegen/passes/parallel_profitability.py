@@ -31,7 +31,7 @@ from polyker.codegen.ir.simplify_index import FALSE, TRUE, has_load, simplify_ex
 from polyker.codegen.ir.walk import is_parallel, substitute
 from polyker.codegen.ir.work import cost
 from polyker.codegen.passes.simplify import trip_count
-from polyker.cost.table import REGION
+from polyker.cost.table import REGION_OPERATIONS
 from polyker.ir.dtypes import i64
 
 # Operations (polyker.codegen.ir.work) of a whole loop from which on threads take part: 5 to 15 microseconds of one core's time.
@@ -66,7 +66,7 @@ class _Around:
         for loop in self.loops:
             runs = estimate.product(runs, estimate.trips(loop, {}))
         each = Op("floordiv", (Const(self.least), Op("maximum", (Const(1), runs))))
-        return estimate.named(Op("maximum", (Const(min(self.least, REGION)), each)))
+        return estimate.named(Op("maximum", (Const(min(self.least, REGION_OPERATIONS)), each)))
 
 
 def _block(block: StmtBlock, around: _Around, numbers: Iterator[int]) -> StmtBlock:

@@ -16,35 +16,37 @@ from polyker.cost.operation_cost import arithmetic
 from polyker.cost.plan import TilePlan, can_pack_block
 from polyker.cost.prefetch import next_tile
 from polyker.cost.table import COPY, COPY_ALONE, COPY_ROW, COPY_TRANSPOSED
-from polyker.cost.tile_cost import LEAST_TERMS
+from polyker.cost.tile_cost import MIN_BLOCK_TERMS
 from polyker.ir.expr import Read
 from polyker.ir.typed import MAX_EXACT_SIZE, PrefetchRead, TypedProgram
 from polyker.machine.model import PAGE, Target
 
-# The share of the arithmetic's time that copies may take.
-SHARE = 0.12
+# Greatest share of the arithmetic's cycles that copies may take (experience value).
+MAX_COPY_SHARE = 0.12
 # The same where the operand can be read in the order of its memory instead, by so many rows at a time: more of them by vectors of
 # whole lines, which take a row's part of a tile at once, and sooner than results come and go; fewer where it lies in more pages
-# than a core keeps addresses of. There prefetchers have to follow, which look at some 32 pages, a tile's rows among them.
-SHARE_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES, ROWS_OF_FAR_LINES = 0.05, 8, 48, 24
-# The share that is worth it wherever a panel comes from beyond the first cache: a copy's vectors lie in a line each, and follow
-# each other.
-CHEAP = 0.03
-# Rows of so many bytes can be read by rows.
-LONG_ROW = 1024
-# So many terms in a page are few: prefetchers have not begun before they go on to the next one.
-TERMS_OF_PAGE = 4
-# Values of an index of unknown extent that a block holds where others are to be in it, too.
-UNKNOWN = 64
-# Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few.
-DEPTH = 384
-# Rows of a result, in bytes, that are written one after another where it is most of what is moved.
-SHORT = 1024
-# A matrix of a batch that takes a smaller part of the room for it than one in so many is read where it is, unless all that is
-# moved is a larger part of the last cache than one in so many.
-SMALL_PART, NEAR_PART = 8, 3
-# Blocks are this much larger than planned rather than that one more, smaller one is begun.
-SLACK = 1.25
+# than a core keeps addresses of. There prefetchers have to follow, which look at some 32 pages, a tile's rows among them. On
+# an Ice Lake server products of few rows by a matrix of 4096 x 4096 in f32 took 19 ms by 64 rows, 6.9 by fewer.
+MAX_COPY_SHARE_BESIDE_ROWS, ROWS_AT_ONCE, ROWS_OF_LINES, ROWS_OF_FAR_LINES = 0.05, 8, 48, 24
+# Greatest share of the arithmetic's cycles that a copy may take wherever a panel comes from beyond the first cache: its vectors
+# lie in a line each, and follow each other (experience value).
+MAX_CHEAP_COPY_SHARE = 0.03
+# Least bytes of a row for an operand to be read by rows (chosen).
+MIN_ROW_BYTES = 1024
+# Most terms of one page that end before prefetchers follow it (chosen).
+MAX_UNFOLLOWED_TERMS = 4
+# Values of an index of unknown extent in a block that is to hold others, too: it may be short (chosen).
+UNKNOWN_BLOCK_EXTENT = 64
+# Terms of a block where their number is unknown: fewer than are best for many, so that a block has more columns if they are few
+# (chosen).
+UNKNOWN_BLOCK_TERMS = 384
+# Rows of a result with fewer bytes are written one after another where it is most of what is moved (experience value).
+MIN_RESULT_ROW_BYTES = 1024
+# A matrix of a batch that takes less than this part of the room for it (half of the second cache) is read where it is, unless all
+# that is moved is more than that part of the last cache (chosen).
+SMALL_MATRIX_DIVISOR, NEAR_TRAFFIC_DIVISOR = 8, 3
+# Greatest ratio of a block to the planned one, so that no smaller one is begun for what is left (chosen).
+MAX_BLOCK_GROWTH = 1.25
 
 
 @dataclass(frozen=True)
@@ -117,20 +119,20 @@ def blocking(
     second, last = (target.cache(n).size // item for n in (2, 3))
     cycles = arithmetic(measured, target).cycles(prod(measured.extent(i) for i in measured.bounds) / plan.lanes)
     small = target.caches[0].size // 2 // item
-    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, SHARE * cycles)]
+    rows = [a for a in groups.row_reads if _packs_row(a, measured, plan, groups, small, MAX_COPY_SHARE * cycles)]
     deepest = small // prod(plan.size(i) for i in groups.rows)
     if rows:
         # Each block of rows passes over the columns' operand, each block of the reduction over the result, to read it and to
         # write it.
         deepest = min(deepest, isqrt(2 * (second // 4)))
     if any(measured.expected(i) is None for i in groups.reduced):
-        deepest = min(deepest, DEPTH)
+        deepest = min(deepest, UNKNOWN_BLOCK_TERMS)
     # A copy along a term is to find whole cache lines in a block.
     line = {
         i: target.caches[0].line // item for i in groups.reduced if any(a.stride(i) == 1 for a in groups.column_reads)
     }
     pieces = dict([plan.across]) if plan.across is not None else {}
-    terms, depth = _cut(measured, groups.terms, pieces, max(LEAST_TERMS, deepest), line)
+    terms, depth = _cut(measured, groups.terms, pieces, max(MIN_BLOCK_TERMS, deepest), line)
     depth = max(1, depth)  # terms that have no values have no bounds either
     sizes = {i: plan.size(i) for i in (*groups.columns, *groups.rows)}
     blocks, _ = _cut(measured, groups.columns, sizes, max(1, (last // 4 if rows else second // 2) // depth))
@@ -152,7 +154,7 @@ def blocking(
         far = _is_far(a, share, measured, plan, groups, depth, target)
         if a.read is None or a.joined > 1 or not can_pack_block(a.read):
             continue
-        if a.read in plan.packed or (share < (SHARE_BESIDE_ROWS if a in by_rows else SHARE) and far):
+        if a.read in plan.packed or (share < (MAX_COPY_SHARE_BESIDE_ROWS if a in by_rows else MAX_COPY_SHARE) and far):
             packed.append(a.read)
         else:
             left.append((a.tensor, "it stays in the second cache" if not far else _too_dear(share)))
@@ -164,7 +166,9 @@ def blocking(
         stay = _terms_that_stay(measured, plan, groups, depth, target)
         if stay < depth:
             row = prod(measured.extent(i) for i in groups.columns)
-            terms, depth = _cut(measured, groups.terms, pieces, max(LEAST_TERMS, min(stay, second // 2 // row)), line)
+            terms, depth = _cut(
+                measured, groups.terms, pieces, max(MIN_BLOCK_TERMS, min(stay, second // 2 // row)), line
+            )
             blocks, _ = _cut(measured, groups.columns, sizes, max(1, second // 2 // depth))
         terms = tuple((i, n) for i, n in terms if measured.most(i) > n)
         if not terms:
@@ -188,7 +192,7 @@ def blocking(
 
 
 def _too_dear(share: float) -> str:
-    return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * SHARE:.0f}%"
+    return f"a copy would take {100 * share:.0f}% of the arithmetic's cycles, which is over {100 * MAX_COPY_SHARE:.0f}%"
 
 
 def row_prefetches(
@@ -254,7 +258,7 @@ def _groups(measured: MeasuredStatement, plan: TilePlan, kept: tuple[str, ...], 
     result = measured.footprint(write) * write.itemsize
     unit = next((i for i in kept if abs(write.stride(i)) == 1), None)
     large = result > max(target.cache(2).size, sum(measured.footprint(a) * a.itemsize for a in reads))
-    short = large and unit is not None and measured.extent(unit) * write.itemsize < SHORT
+    short = large and unit is not None and measured.extent(unit) * write.itemsize < MIN_RESULT_ROW_BYTES
 
     def place(accesses: list[MemoryAccess], iterator: str) -> int:
         if short:
@@ -290,7 +294,7 @@ def _cut(
         extent, tile = measured.expected(i), tiles.get(i, 1)
         outer = tuple((o, tiles.get(o, 1)) for o in iterators[:n])
         around = prod(size for _, size in outer)
-        if extent is not None and held * extent * around <= most * SLACK:
+        if extent is not None and held * extent * around <= most * MAX_BLOCK_GROWTH:
             whole = -(-extent // tile) * tile
             if measured.bounds[i][1] is None:
                 inside = ((i, whole), *inside)  # it is whole if it is no longer than expected
@@ -302,9 +306,9 @@ def _cut(
             inner, held = _cut(measured, iterators[n + 1 :], tiles, most // wanted)
             return (*outer, (i, wanted), *inner), held * wanted
         count = max(1, most // held // tile)
-        if extent is None and n and count * tile > UNKNOWN:
+        if extent is None and n and count * tile > UNKNOWN_BLOCK_EXTENT:
             # It may well be short: then a block holds several values of the next one.
-            inside = ((i, -(-UNKNOWN // tile) * tile), *inside)
+            inside = ((i, -(-UNKNOWN_BLOCK_EXTENT // tile) * tile), *inside)
             held *= inside[0][1]
             most *= around
             continue
@@ -333,7 +337,7 @@ def _is_far(
     room = target.cache(2).size // groups.itemsize // 2
     if _is_scattered(access, measured, groups, depth, room, target):
         return True
-    if share >= SHARE_BESIDE_ROWS:
+    if share >= MAX_COPY_SHARE_BESIDE_ROWS:
         return False
     return _is_by_pages(access, measured, groups, target) or _crowds(access, measured, plan, groups, depth, target)
 
@@ -344,8 +348,8 @@ def _is_scattered(
     """Whether a panel of an operand, read where it is, would not stay in the second cache while all the rows pass."""
     if measured.footprint(access) > room and sum(measured.footprint(a) for a in groups.row_reads) > room:
         moved = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
-        large = SMALL_PART * groups.of_one(measured, access) > room
-        return large or NEAR_PART * moved > target.caches[-1].size
+        large = SMALL_MATRIX_DIVISOR * groups.of_one(measured, access) > room
+        return large or NEAR_TRAFFIC_DIVISOR * moved > target.caches[-1].size
     return depth > _kept(access, groups, target)
 
 
@@ -382,7 +386,7 @@ def _cheap(access: MemoryAccess, measured: MeasuredStatement, plan: TilePlan, de
     if any(measured.expected(i) is None for i in access.strides) or elements * access.itemsize <= first.size:
         return 0.0
     copies = prod(measured.extent(i) for i in access.strides) / elements
-    return CHEAP * min(1.0, 2 * depth * (row + first.line) / first.size) ** 2 / copies
+    return MAX_CHEAP_COPY_SHARE * min(1.0, 2 * depth * (row + first.line) / first.size) ** 2 / copies
 
 
 def _is_by_pages(access: MemoryAccess, measured: MeasuredStatement, groups: _Groups, target: Target) -> bool:
@@ -393,7 +397,7 @@ def _is_by_pages(access: MemoryAccess, measured: MeasuredStatement, groups: _Gro
     steps = groups.steps(access)
     beside = prod(measured.extent(i) for i, step in steps.items() if step < PAGE)
     far = measured.footprint(access) * access.itemsize > target.cache(2).size
-    return far and max(steps.values(), default=0) >= PAGE and beside <= TERMS_OF_PAGE
+    return far and max(steps.values(), default=0) >= PAGE and beside <= MAX_UNFOLLOWED_TERMS
 
 
 def _crowds(
@@ -420,7 +424,7 @@ def _reads_rows(
     All the results are to stay in the second cache meanwhile.
     """
     vector = plan.vector or ""
-    rows = abs(access.stride(vector)) == 1 and measured.extent(vector) * access.itemsize >= LONG_ROW
+    rows = abs(access.stride(vector)) == 1 and measured.extent(vector) * access.itemsize >= MIN_ROW_BYTES
     near = 2 * measured.footprint(measured.write) * measured.write.itemsize <= target.cache(2).size
     return rows and near and plan.across is None and _is_by_pages(access, measured, groups, target)
 

@@ -9,14 +9,14 @@ from math import inf, prod
 
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.operation_cost import scalar_cost
-from polyker.cost.plan import MOST_OPERATIONS, TilePlan, unit_iterator, values
+from polyker.cost.plan import MAX_TILE_OPERATIONS, TilePlan, unit_iterator, values
 from polyker.cost.tile_cost import TileCosts
 from polyker.machine.model import Target
 
-# How often each copied element is to be used where an operand is packed for a vector that no operand is contiguous along.
-OFTEN = 32
-# How many results are summed at once without vectors.
-TOGETHER = 4
+# Least uses of each copied element where an operand is packed for a vector that no operand is contiguous along (chosen).
+MIN_USES_PER_COPIED_ELEMENT = 32
+# Results that are summed at once without vectors (measured on znver4: partial traces take 0.5 to 0.75 of the time).
+SCALAR_SUMS = 4
 
 _rank: ContextVar[int] = ContextVar("rank", default=0)
 
@@ -69,7 +69,7 @@ def ranked(
     best: dict[tuple[str | None, int], TilePlan] = {(None, 1): scalar}
     limit = min(limit, scalar.cost) if best_alone else inf
     size = sum(1 for _ in values(measured.statement.expr))
-    most = max(MOST_OPERATIONS, size) // size
+    most = max(MAX_TILE_OPERATIONS, size) // size
     moving = [a for a in measured.accesses if a.strides]
     # Terms that are taken in order cannot be the lanes of a vector.
     folded = () if measured.statement.in_order else reduced
@@ -101,11 +101,11 @@ def _side_by_side(
     Such elements lie in lines of their own. A core waits for as many lines as it has instructions for in its window; a sum by
     itself fills half of that with its loop, and waits for each addition.
     """
-    many = (i for i in reversed(free) if measured.is_exact(i) and measured.extent(i) >= 2 * TOGETHER)
-    return tuple((i, TOGETHER) for i in list(many)[:1] if reduced)
+    many = (i for i in reversed(free) if measured.is_exact(i) and measured.extent(i) >= 2 * SCALAR_SUMS)
+    return tuple((i, SCALAR_SUMS) for i in list(many)[:1] if reduced)
 
 
 def _could_be_packed(measured: MeasuredStatement, moving: list[MemoryAccess], iterator: str) -> bool:
     """Whether copies of all that strides over an iterator would be small beside the arithmetic."""
     over = [a for a in moving if abs(a.stride(iterator)) > 1]
-    return bool(over) and all(OFTEN * measured.footprint(a) <= measured.points for a in over)
+    return bool(over) and all(MIN_USES_PER_COPIED_ELEMENT * measured.footprint(a) <= measured.points for a in over)

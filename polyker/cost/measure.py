@@ -16,16 +16,16 @@ from polyker.poly.boxes import free_range
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 
-# A stride that is not known, or an index that is no affine function: far away.
-FAR = 1 << 20
-# A stride that depends on sizes is at least this, so that nothing counts on neighbours lying together.
-LEAST_STRIDE = 16
-# Elements that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are.
-ELEMENTS = 1 << 18
-# More values than an iterator is taken to have where no sizes bound them.
-UNLIMITED = 1 << 24
-# Terms along an iterator that a window has at most.
-FEW = 16
+# Elements from one place to the next where the stride is not known, or the index is no affine function: in other pages (chosen).
+UNKNOWN_STRIDE = 1 << 20
+# Least stride, in elements, that is taken for one that depends on sizes: nothing counts on neighbours in one line (chosen).
+MIN_SYMBOLIC_STRIDE = 16
+# Elements that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are (chosen).
+UNKNOWN_TENSOR_ELEMENTS = 1 << 18
+# Values that an iterator is taken to have where no sizes bound them: more than any sum that is not cut (chosen).
+UNBOUNDED_EXTENT = 1 << 24
+# Most terms along an iterator of a window (chosen; bounds the projections by isl).
+MAX_WINDOW_TERMS = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MemoryAccess:
     read: Read | None = None
     joined: int = 1
     offset: int | None = 0
-    reach: int = FAR
+    reach: int = UNKNOWN_STRIDE
 
     @property
     def is_write(self) -> bool:
@@ -97,12 +97,12 @@ class MeasuredStatement:
 
     def extent(self, iterator: str, guess: int | None = None) -> int:
         """Return the number of an iterator's values; where it depends on sizes `guess`, else the one expected, else as many as
-        tensors of `ELEMENTS` have."""
+        tensors of `UNKNOWN_TENSOR_ELEMENTS` have."""
         exact = self.bounds[iterator][1]
         known = self.expected(iterator) if guess is None else guess if exact is None else exact
         if known is None:
             ranks = [len(a.strides) for a in self.accesses if iterator in a.strides]
-            side: float = ELEMENTS ** (1 / max(ranks, default=2))
+            side: float = UNKNOWN_TENSOR_ELEMENTS ** (1 / max(ranks, default=2))
             return round(side)
         return known
 
@@ -119,7 +119,7 @@ class MeasuredStatement:
     def most(self, iterator: str) -> int:
         """Return a number of values that an iterator has no more of, whatever the sizes that the schedule is for."""
         extent = self.bounds[iterator][1]
-        return extent if extent is not None else self.limits.get(iterator, UNLIMITED)
+        return extent if extent is not None else self.limits.get(iterator, UNBOUNDED_EXTENT)
 
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""
@@ -162,7 +162,7 @@ def _bordered(
     statement: TypedStatement, domain: isl.Set, bounds: Mapping[str, tuple[int | None, int | None]]
 ) -> Iterator[str]:
     """Yield the iterators of the result whose value says which values an iterator of a few terms takes."""
-    short = [i for i in statement.reduced if 1 < (bounds[i][1] or 0) <= FEW]
+    short = [i for i in statement.reduced if 1 < (bounds[i][1] or 0) <= MAX_WINDOW_TERMS]
     if not short or domain.is_box():
         return
     for kept in (i for i in statement.iterators if i not in statement.reduced):
@@ -181,7 +181,7 @@ def _bordered(
 def tensor_elements(program: TypedProgram, tensor: str) -> int:
     """Return how many elements a tensor has; of an extent that depends on sizes as `MeasuredStatement.extent` does."""
     shape = program.tensor(tensor).shape
-    side, values = round(ELEMENTS ** (1 / max(1, len(shape)))), dict(program.likely)
+    side, values = round(UNKNOWN_TENSOR_ELEMENTS ** (1 / max(1, len(shape)))), dict(program.likely)
     known = ({e.name for e in walk(extent) if isinstance(e, SizeExpr)} <= {*values} for extent in shape)
     return prod(evaluate_shape(e, values) if given else side for e, given in zip(shape, known, strict=True))
 
@@ -275,8 +275,8 @@ def _access(
         parts = coefficients(subscript) if is_quasi_affine(subscript) else None
         if parts is None:
             for name in indices_of(subscript):
-                strides[name] = FAR
-            reach += step * int(extent.value.real) if isinstance(extent, Literal) else FAR
+                strides[name] = UNKNOWN_STRIDE
+            reach += step * int(extent.value.real) if isinstance(extent, Literal) else UNKNOWN_STRIDE
             offset = None
             continue
         for name, factor in parts.items():
@@ -284,21 +284,23 @@ def _access(
                 strides[name] = strides.get(name, 0) + factor * step
             elif factor:
                 offset = None if name or offset is None else offset + factor * step
-    return MemoryAccess(tensor, found.dtype.itemsize, strides, read, offset=offset, reach=min(FAR, reach or FAR))
+    return MemoryAccess(
+        tensor, found.dtype.itemsize, strides, read, offset=offset, reach=min(UNKNOWN_STRIDE, reach or UNKNOWN_STRIDE)
+    )
 
 
 def element_strides(shape: tuple[Expr, ...], layout: Layout, likely: Mapping[str, int]) -> tuple[int, ...]:
-    """Return a stride in elements for each dimension: FAR where it is not known, but never 1 where that is only likely."""
+    """Return a stride in elements for each dimension, UNKNOWN_STRIDE if it is not known, never 1 where that is only likely."""
     if not layout.dense:
-        return tuple(1 if d == layout.unit else FAR for d in range(len(shape)))
+        return tuple(1 if d == layout.unit else UNKNOWN_STRIDE for d in range(len(shape)))
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
         strides.append(step)
         names = {e.name for e in walk(extent) if isinstance(e, SizeExpr)}
-        if step >= FAR or not names <= {*likely}:
-            step = FAR
+        if step >= UNKNOWN_STRIDE or not names <= {*likely}:
+            step = UNKNOWN_STRIDE
         else:
             step *= evaluate_shape(extent, likely)
-            step = max(step, LEAST_STRIDE) if names else step
+            step = max(step, MIN_SYMBOLIC_STRIDE) if names else step
     return tuple(reversed(strides))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from polyker.machine.model import Target
 
-# Cycles a byte that stay visible beside the arithmetic of a register tile, at most: of the first cache, the second, the third, of
-# memory. What is fetched beside it hides the rest. Fitted to tiles of products on znver4 and icelake-server.
-VISIBLE = (0.0, 1 / 128, 1 / 48, 1 / 20)
-# Bytes a cycle that one core of a desktop reads from each level of cache: where a level was not measured.
-USUAL_READ = (64.0, 42.6, 27.4)
-# Bytes of scratch memory that are kept from call to call at most, and cycles a byte of more: it is mapped and cleared each time.
-KEPT, FRESH = 32 << 20, 0.5
-# How much faster one way has to be than another to be told from it: measurements differ by less from run to run.
-TOLD_APART = 1.02
+# Most cycles a byte that stay visible beside the arithmetic of a register tile: of the first cache, the second, the third, of
+# memory. What is fetched beside it hides the rest (fitted to tiles of products on znver4 and icelake-server).
+VISIBLE_CYCLES_PER_BYTE = (0.0, 1 / 128, 1 / 48, 1 / 20)
+# Bytes a cycle that one core reads from each cache, where a level was not measured (of desktop processors).
+DESKTOP_BYTES_PER_CYCLE = (64.0, 42.6, 27.4)
+# Most bytes of scratch memory that are kept from call to call (chosen), and cycles a byte of more: it is mapped and cleared each
+# time, by pages (experience value).
+KEPT_SCRATCH_BYTES, FRESH_CYCLES_PER_BYTE = 32 << 20, 0.5
+# Least ratio of two measured rates that tells one from the other: measurements differ by less from run to run.
+MIN_MEASURED_GAIN = 1.02
 
 
 def passed(target: Target, size: float) -> float:
@@ -24,30 +25,30 @@ def _read(target: Target, level: int) -> float:
     """Return the bytes a cycle that are read from a level, 0 the nearest cache."""
     if level == len(target.caches):
         return target.memory.read
-    return target.caches[level].read or USUAL_READ[min(level, len(USUAL_READ) - 1)]
+    return target.caches[level].read or DESKTOP_BYTES_PER_CYCLE[min(level, len(DESKTOP_BYTES_PER_CYCLE) - 1)]
 
 
 def beyond(target: Target, size: float) -> float:
     """Return the cycles a byte, beyond the first cache's, of what a tile reads beside its arithmetic among so many bytes."""
-    return min(passed(target, size), VISIBLE[min(target.level(size), len(VISIBLE) - 1)])
+    return min(passed(target, size), VISIBLE_CYCLES_PER_BYTE[min(target.level(size), len(VISIBLE_CYCLES_PER_BYTE) - 1)])
 
 
 def fresh(size: float) -> float:
     """Return the cycles that a byte of scratch memory costs before it is used, where so many bytes are needed."""
-    return FRESH if size > KEPT else 0.0
+    return FRESH_CYCLES_PER_BYTE if size > KEPT_SCRATCH_BYTES else 0.0
 
 
 def rows_at_once(target: Target) -> int:
     """Return how many rows of memory had better be read side by side by what only passes over them; 1: one after another."""
     memory = target.memory
-    faster = memory.side_by_side is not None and memory.side_by_side > TOLD_APART * memory.read
+    faster = memory.side_by_side is not None and memory.side_by_side > MIN_MEASURED_GAIN * memory.read
     return memory.rows if faster else 1
 
 
 def is_one_row_faster(target: Target) -> bool:
     """Whether one row of memory after another comes sooner than several side by side."""
     memory = target.memory
-    return memory.side_by_side is not None and memory.read > TOLD_APART * memory.side_by_side
+    return memory.side_by_side is not None and memory.read > MIN_MEASURED_GAIN * memory.side_by_side
 
 
 def prefetched_cache(rates: tuple[float, ...]) -> int | None:
@@ -59,7 +60,7 @@ def prefetched_cache(rates: tuple[float, ...]) -> int | None:
     if not rates:
         return None
     best = max(rates)
-    return 0 if best <= TOLD_APART * rates[0] else rates.index(best)
+    return 0 if best <= MIN_MEASURED_GAIN * rates[0] else rates.index(best)
 
 
 def sums_prefetch_into(target: Target) -> int:

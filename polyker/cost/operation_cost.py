@@ -12,15 +12,15 @@ from polyker.ir.expr import DOTS, Call, Expr, Read
 from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
 
-# Operations for each element of the inputs that are worth a look through these beforehand
-# (polyker.codegen.passes.x86.checked_inputs).
-LOOKED_THROUGH = 32
+# Least operations for each element of the inputs, to check these for NaN beforehand (polyker.codegen.passes.x86.checked_inputs;
+# chosen).
+MIN_OPERATIONS_PER_INPUT = 32
 # Operations that pass through the pipes of multiply-adds, and through any, where additions have others (`Target.add_pipes`);
 # of functions only what is one instruction.
 MULTIPLIES = ("mul", "multiply_add", "pow", "lt", "le", "gt", "ge", "eq", "ne")
 EITHER = ("abs", "neg", "where", "and", "or", "not")
-# How many operations an instruction that brings an operand, broadcast or transposed, holds up (measured on znver4).
-BRING = 2.0
+# Operations that an instruction holds up which brings an operand, broadcast or transposed (measured on znver4).
+BROADCAST_OPERATIONS = 2.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Arithmetic:
 
     def taken(self, apart: float) -> float:
         """Return the cycles that instructions which bring operands take of full pipes."""
-        return 0.0 if self.multiplies is None else BRING * apart / 2 / self.rate
+        return 0.0 if self.multiplies is None else BROADCAST_OPERATIONS * apart / 2 / self.rate
 
 
 def arithmetic(measured: MeasuredStatement, target: Target) -> Arithmetic:
@@ -124,4 +124,6 @@ def _are_looked_through(measured: MeasuredStatement) -> bool:
     """Whether there are so many terms that inputs are looked through for NaN beforehand, and the terms taken without tests."""
     elements = {a.tensor: measured.footprint(a) for a in measured.accesses if a.read is not None}
     work = measured.points * operations(measured)
-    return all(hi is not None for _, hi in measured.bounds.values()) and work >= LOOKED_THROUGH * sum(elements.values())
+    return all(hi is not None for _, hi in measured.bounds.values()) and work >= MIN_OPERATIONS_PER_INPUT * sum(
+        elements.values()
+    )

@@ -12,10 +12,10 @@ from polyker.ir.functions import OPERATORS, TABLE, cost_of
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
 from polyker.machine.model import Target
 
-# Operations that the body of a tile may repeat: what LLVM compiles in a tenth of a second.
-MOST_OPERATIONS = 400
-# What is read in one pass is so many times as large as the last cache if that keeps no part of it for the next pass.
-PASSES = 1.5
+# Most operations that the body of a tile repeats: what LLVM compiles in a tenth of a second.
+MAX_TILE_OPERATIONS = 400
+# Least size of what is read in one pass, in sizes of the last cache, for that to keep no part of it for the next pass (chosen).
+MIN_STREAMED_CACHES = 1.5
 # What costs several multiply-adds a vector.
 HEAVY = frozenset(op for op in (*OPERATORS, *TABLE) if cost_of(op).heavy)
 
@@ -89,7 +89,7 @@ def _only_passes(measured: MeasuredStatement, vector: str, target: Target) -> bo
     bytes_read = sum(a.itemsize * measured.footprint(a) for a in moving)
     return (
         bool(measured.statement.reduced)
-        and bytes_read > PASSES * target.caches[-1].size
+        and bytes_read > MIN_STREAMED_CACHES * target.caches[-1].size
         and all(a.stride(vector) == 1 and measured.is_read_once(a) for a in moving)
         and not any(map(is_costly, values(measured.statement.expr)))
     )

@@ -22,22 +22,25 @@ from polyker.ir.typed import PrefetchRead, Role, TypedProgram
 from polyker.machine.model import PAGE, Target
 
 # Prefetch distance in bytes, of all operands together: more than a core reads during one miss, and no more than a third of the
-# first cache.
-DISTANCE = 8192
-# The same of each of several rows whose lines come into the second cache.
-SECOND = 1024
-# The least that is worth it where the first cache has little room beside what is read again all the time.
-LEAST = 4096
-# Of longer rows, in bytes, what a core waits for at their ends is little: in the last cache prefetchers alone are as good.
-SHORT = 16384
-# Prefetch distance of results, in bytes: they are written, and so in the caches, for longer than they are on their way.
-WRITTEN = 4096
-# Rows that vectors are used for, at least, where the next tile's are prefetched.
-ROWS = 4
-# Rows of so many bytes are followed by prefetchers that begin soon (`follows_tiles`).
-FOLLOWED = 2048
-# How much longer than what is read of it an operand may be that counts as read whole.
-ENDS = 1.25
+# first cache (experience value; twice as far takes a tenth longer where that has 32 KB, and gains nothing elsewhere).
+PREFETCH_BYTES = 8192
+# The same of each of several rows whose lines come into the second cache (experience value).
+ROW_PREFETCH_BYTES = 1024
+# Least prefetch distance where the first cache has little room beside what is read again all the time (experience value).
+MIN_PREFETCH_BYTES = 4096
+# Rows of more bytes gain little by prefetches: what a core waits for at their ends is little, and in the last cache prefetchers
+# alone are as good (experience value).
+MAX_SHORT_ROW_BYTES = 16384
+# Prefetch distance of results, in bytes: they are written, and so in the caches, for longer than they are on their way
+# (experience value).
+RESULT_PREFETCH_BYTES = 4096
+# Least rows that vectors are used for where the next tile's are prefetched: with fewer a core has the lines of many terms on
+# their way (chosen).
+MIN_TILE_ROWS = 4
+# Least bytes of a row that prefetchers follow soon (`follows_tiles`; on an Ice Lake server prefetches took a tenth more).
+MIN_FOLLOWED_ROW_BYTES = 2048
+# Greatest ratio of an operand's length to what is read of it for one that counts as read whole (chosen).
+MAX_REACH_RATIO = 1.25
 
 
 def line_prefetches(
@@ -56,8 +59,8 @@ def line_prefetches(
     found = []
     for a in streams:
         rows = prod(n for i, n in plan.others if a.stride(i))
-        if rows >= ROWS and target.from_memory(measured.footprint(a) * a.itemsize):
-            found.append(_asked(measured, a, vector, rows * SECOND, plan, sums_prefetch_into(target)))
+        if rows >= MIN_TILE_ROWS and target.from_memory(measured.footprint(a) * a.itemsize):
+            found.append(_asked(measured, a, vector, rows * ROW_PREFETCH_BYTES, plan, sums_prefetch_into(target)))
     return tuple(found)
 
 
@@ -74,9 +77,9 @@ def rows_of_block(
     row = source.itemsize * prod(extents.values())
     if source.read is None or abs(source.stride(vector)) != 1:
         return ()
-    if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > DISTANCE:
+    if source.itemsize * measured.footprint(source) <= target.cache(2).size or 2 * row > PREFETCH_BYTES:
         return ()
-    later = {rows: add(IndexExpr(rows, i64), lit(DISTANCE // row))}
+    later = {rows: add(IndexExpr(rows, i64), lit(PREFETCH_BYTES // row))}
     return (PrefetchRead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
@@ -87,10 +90,10 @@ def _ahead(
     passing = {a.tensor for a in streams}
     beside = [a for a in measured.accesses if not a.is_write and a.tensor not in passing and a.stride(vector)]
     first = target.caches[0].size
-    room = (3 * first // 4 - sum(a.itemsize * measured.footprint(a) for a in beside)) // 2
-    if room < LEAST:
+    room = (int(target.caches[0].usable) - sum(a.itemsize * measured.footprint(a) for a in beside)) // 2
+    if room < MIN_PREFETCH_BYTES:
         return ()
-    distance = min(DISTANCE, first // 3, room) // max(1, len(streams))
+    distance = min(PREFETCH_BYTES, first // 3, room) // max(1, len(streams))
     return tuple(_asked(measured, a, vector, distance, plan) for a in streams)
 
 
@@ -143,7 +146,7 @@ def next_row_prefetches(
     write = measured.write
     asked = _ahead(measured, list(found.values()), vector, target)
     if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
-        later = {vector: add(IndexExpr(vector, i64), lit(WRITTEN // write.itemsize))}
+        later = {vector: add(IndexExpr(vector, i64), lit(RESULT_PREFETCH_BYTES // write.itemsize))}
         element = tuple(substitute(s, later) for s in measured.statement.subscripts)
         asked += (PrefetchRead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
     return asked
@@ -177,7 +180,7 @@ def _is_by_pieces(measured: MeasuredStatement, access: MemoryAccess, plan: TileP
     apart = all(abs(access.stride(r)) * access.itemsize >= PAGE for r in terms)
     uses = prod(s for i, s in plan.others if not access.stride(i))
     more = measured.extent(plan.vector) > plan.size(plan.vector)
-    return access.stride(plan.vector) == 1 and apart and more and uses >= ROWS
+    return access.stride(plan.vector) == 1 and apart and more and uses >= MIN_TILE_ROWS
 
 
 def next_tile(
@@ -200,7 +203,7 @@ def next_tile(
             continue  # a gathered element would have to be looked up first
         if program.sizes and measured.footprint(a) * a.itemsize <= target.cache(2).size:
             continue
-        if follows_tiles(target) and _row(measured, a) >= FOLLOWED:
+        if follows_tiles(target) and _row(measured, a) >= MIN_FOLLOWED_ROW_BYTES:
             continue
         there = tuple(substitute(s, {row: later}) for s in a.read.subscripts)
         steps = [(2 * s, abs(a.stride(i)) * a.itemsize) for i, s in plan.others]
@@ -236,7 +239,7 @@ def is_row(program: TypedProgram, measured: MeasuredStatement, access: MemoryAcc
 def _is_dense(measured: MeasuredStatement, access: MemoryAccess) -> bool:
     """Whether each element from the first to the last is used once, but for ends of rows."""
     elements = measured.points
-    return elements <= _reach(measured, access) <= ENDS * elements
+    return elements <= _reach(measured, access) <= MAX_REACH_RATIO * elements
 
 
 def _reach(measured: MeasuredStatement, access: MemoryAccess) -> int:
@@ -255,4 +258,4 @@ def _streams(
         return False  # the prefetched lines might be no operand's, or in the caches
     size = elements * access.itemsize
     row = measured.extent(vector) * access.itemsize
-    return size > target.cache(2).size if row <= SHORT else target.from_memory(size)
+    return size > target.cache(2).size if row <= MAX_SHORT_ROW_BYTES else target.from_memory(size)

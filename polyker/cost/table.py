@@ -22,9 +22,9 @@ FOLD = 0.8
 
 # An iteration of a loop; the loop over one row of a statement in a loop that several share; the nest of a statement by itself.
 ITERATION, ROW, NEST = 1.0, 6.0, 100.0
-# A region of threads, half of it for what one core wrote and another reads, in operations of polyker.codegen.ir.work: a core does
-# some 20 in a nanosecond.
-REGION = 20_000
+# A region of threads, a microsecond (measured), half of it for what one core wrote and another reads: in operations of
+# polyker.codegen.ir.work, of which a core does some 20 in a nanosecond.
+REGION_OPERATIONS = 20_000
 
 # An element that is copied to another layout: along the vector; in parts of rows; transposed in registers; one by one.
 COPY, COPY_ROW, COPY_TRANSPOSED, COPY_ALONE = 0.15, 0.3, 0.7, 4.0

@@ -15,10 +15,10 @@ from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.symbolic import bounds_of
 
-# With fewer cycles a statement is not worth a search.
-LEAST = 2000.0
-# Bytes that temporaries may take in any case.
-ROOM = 128 << 20
+# Least cycles of a statement for a search to be worth it (chosen: half a microsecond).
+MIN_SEARCHED_CYCLES = 2000.0
+# Bytes that temporaries may take in any case (chosen).
+TEMPORARY_BYTES = 128 << 20
 
 _insisted: ContextVar[int | None] = ContextVar("insisted", default=None)
 
@@ -51,12 +51,12 @@ def places(program: TypedProgram, measured: MeasuredStatement) -> Mapping[str, t
 
 
 def room(measured: MeasuredStatement, target: Target, budget: int | None) -> int:
-    """Return the bytes that temporaries may take: `ROOM`, or as many as the last cache has, or as the statement touches anyway.
+    """Return the bytes that temporaries may take: `TEMPORARY_BYTES`, the last cache, or what the statement touches anyway.
 
     `budget`: the limit that the caller set.
     """
     touched = sum(measured.footprint(a) * a.itemsize for a in measured.accesses)
-    wanted = max(ROOM, target.caches[-1].size, touched)
+    wanted = max(TEMPORARY_BYTES, target.caches[-1].size, touched)
     return wanted if budget is None else min(wanted, budget)
 
 

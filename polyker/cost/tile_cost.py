@@ -21,46 +21,45 @@ from polyker.cost.operation_cost import arithmetic, takes_pairs
 from polyker.cost.plan import TilePlan, bare_target, can_pack, unit_iterator, vector_lanes
 from polyker.cost.tile_reads import TileRead, is_whole_lines, panel_of, passes_once
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.machine.model import PAGE, Target
+from polyker.machine.model import LANE_BYTES, PAGE, Target
 
-# How much more a vector costs that comes from the second cache; the part of the first one that what is used again may fill.
-SECOND_CACHE, KEPT = 1.3, 0.75
-# How many times as long a copy takes of what vectors along the reduction read once, from memory.
-FROM_MEMORY = 3.0
-# Bytes of a piece of a row that is transposed while it is used.
-PIECE = 16
-# What a store costs besides where the tile's next rows lie in other pages.
-FAR_STORE = 1.5
-# What a vector's store costs besides where it lies across the rows of a result in memory: parts of many lines.
-PART_LINES = 5.0
-# What a row costs each step whose line the other rows have thrown out of the first cache.
-SET_CONFLICT = 1.0
-# How much longer it takes to fetch rows that run along the reduction, and whose lines throw each other out.
-ONE_SET = 0.15
-# What it costs to fetch a line for a single element, where it is gone before its next element's turn.
-LONE = 12.0
-# The bytes of a quarter of the widest registers.
-QUARTER = 16
-# Sizes of an unrolled loop, and of vectors along the vector iterator.
-ROWS, CHUNKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
-# How much more a vector costs of several rows that are read at once, each element but once, from beyond the first cache: one
-# after the other they come sooner.
-APART = 0.15
-# How much longer it takes to fetch an operand from memory by vectors of rows that lie apart; from beyond the second cache by
-# pieces of rows, and from memory where rows are of so many bytes that pieces are no neighbours; first as many pieces as the
-# hardware follows, then more of them.
-ROWS_APART, PIECES, PIECES_FAR, STREAMS, LONG_ROW = 0.6, (0.35, 1.3), (2.0, 3.0), 16, 128
-# How much longer it takes to transpose more pieces than these from memory; and from beyond the first cache, each once, where one
-# row after another comes sooner than several side by side (measured of floats).
-BEYOND, CROWD = 1.5, 1.75
-# Tiles along an iterator of unknown extent of which the last one may be cut without much loss.
-MANY = 16
-# The part of the registers that masks take where sizes are unknown.
-MASKS = 5
-# Terms of a block, at least.
-LEAST_TERMS = 64
-# Iterators that are tried as unrolled ones.
-MOST_OTHERS = 4
+# How many times as long a vector takes from the second cache as from the first (experience value).
+SECOND_CACHE_FACTOR = 1.3
+# How many times as long a copy takes of what vectors along the reduction read once, from memory (experience value).
+MEMORY_COPY_FACTOR = 3.0
+# Cycles of a store besides where the tile's next rows lie in other pages (experience value).
+FAR_STORE_CYCLES = 1.5
+# Cycles of a vector's store besides where it lies across the rows of a result in memory: parts of many lines (fitted to TCCG's
+# CCSD(T) in odd sizes).
+PARTIAL_LINE_CYCLES = 5.0
+# Cycles that a row takes each step whose line the other rows have thrown out of the first cache (experience value).
+SET_CONFLICT_CYCLES = 1.0
+# Share by which it takes longer to fetch rows that run along the reduction, and whose lines throw each other out (measured: of a
+# 4096-square matrix in f64 six rows at a time take 0.9 of the time of thirteen).
+SET_CONFLICT_DELAY = 0.15
+# Cycles to fetch a line for a single element, where it is gone before its next element's turn (experience value).
+LONE_ELEMENT_CYCLES = 12.0
+# Sizes of an unrolled loop, and numbers of vectors along the vector iterator, that are tried (chosen).
+UNROLLED_SIZES, VECTOR_COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14), (1, 2, 3, 4, 6, 8)
+# Cycles of a vector besides of several rows that are read at once, each element but once, from beyond the first cache: one after
+# the other they come sooner (experience value).
+SEVERAL_ROWS_CYCLES = 0.15
+# Share by which it takes longer to fetch an operand from memory by vectors of several rows (experience value).
+SEVERAL_ROWS_DELAY = 0.6
+# The same by pieces of rows: from beyond the second cache, and from memory where pieces lie so many bytes apart that they are no
+# neighbours; each for as many pieces as the hardware follows, and for more of them (experience values).
+PIECES_DELAYS, FAR_PIECES_DELAYS, MIN_FAR_STRIDE_BYTES, MAX_FEW_PIECES = (0.35, 1.3), (2.0, 3.0), 128, 16
+# How many times as long it takes to transpose more pieces than these from memory; and from beyond the first cache, each once,
+# where one row after another comes sooner than several side by side (measured on znver4, of floats: 20000 x 64 by 8 columns).
+MEMORY_PIECES_FACTOR, FAR_PIECES_FACTOR = 1.5, 1.75
+# Least tiles along an iterator of unknown extent for the last one to be cut without much loss (chosen).
+MIN_CUT_TILES = 16
+# The part of the registers that masks take where sizes are unknown: one in so many (chosen).
+MASK_REGISTERS_DIVISOR = 5
+# Least terms of a block (chosen).
+MIN_BLOCK_TERMS = 64
+# Most iterators that are tried as unrolled ones (chosen; bounds the search).
+MAX_UNROLLED_ITERATORS = 4
 
 
 class TileCosts:
@@ -87,7 +86,8 @@ class TileCosts:
         self.arithmetic = replace(self.arithmetic, rate=self.arithmetic.rate / self.part)
         self.expected = all(measured.expected(i) is not None for i in measured.bounds)
         # Tiles of unknown shape are masked: what the masks are made from is in registers all the time.
-        self.registers = target.vector_registers - (0 if self.expected else target.vector_registers // MASKS)
+        masks = 0 if self.expected else target.vector_registers // MASK_REGISTERS_DIVISOR
+        self.registers = target.vector_registers - masks
         self.latency = float(target.fma_latency) * self.parts * self.part if self.reduces else 0.0
         self.folding = table.FOLD * log2(self.width) / max(1.0, self.terms / self.width) if self.folds else 0.0
         self.write = measured.write
@@ -113,7 +113,7 @@ class TileCosts:
         if not self.target.double_pumped or 2 * self.width > lanes or lanes < vector_lanes(self.measured, self.target):
             return 1.0
         size = min(self.width, self.extent[self.vector]) * self.measured.statement.acc.itemsize
-        return 1.0 if self.arithmetic.multiplies is not None and size < QUARTER else 0.5
+        return 1.0 if self.arithmetic.multiplies is not None and size < LANE_BYTES else 0.5
 
     def _read(self, access: MemoryAccess) -> TileRead:
         read, vector, width = access.read, self.vector, self.width
@@ -129,7 +129,7 @@ class TileCosts:
             one = min(one, table.TRANSPOSE * width)
         elif across and self.across is not None and unit == self.across[0]:
             columns = self.across[1]
-            shuffles = self.target.vector_bytes / PIECE - 1 + log2(columns)
+            shuffles = self.target.vector_bytes / LANE_BYTES - 1 + log2(columns)
             one = (table.TRANSPOSE_PIECE + table.READ_PIECE / columns) * width + self.arithmetic.taken(shuffles)
         near = table.LOAD * max(self.part, width * access.itemsize / 64)
         blocked = self.reduces and self.may_pack and self.measured.invariant is None
@@ -145,7 +145,7 @@ class TileCosts:
             copying = (
                 (table.COPY_TRANSPOSED if across else table.COPY_ALONE)
                 * elements
-                * (FROM_MEMORY if self.folds else 1.0)
+                * (MEMORY_COPY_FACTOR if self.folds else 1.0)
             )
             if self.reduces and self.measured.invariant is not None:  # it is copied whole, before the common loops
                 copying += 2 * elements * access.itemsize * beyond(self.target, elements * access.itemsize)
@@ -200,7 +200,7 @@ class TileCosts:
         for a in self.measured.accesses:
             unit = unit_iterator(self.measured, a, self.vector)
             if unit in reduced and unit is not None and self.measured.bounds[unit][0] == 0:
-                return unit, max(1, PIECE // a.itemsize)
+                return unit, max(1, LANE_BYTES // a.itemsize)
         return None
 
     def _store(self) -> tuple[float, bool]:
@@ -210,7 +210,7 @@ class TileCosts:
         store = access_cost(self.write, self.vector, self.width, self.target)
         free = [i for i in self.measured.bounds if i != self.vector and i not in self.measured.statement.reduced]
         along = any(
-            abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= PIECE for i in free
+            abs(self.write.stride(i)) == 1 and self.measured.extent(i) * self.write.itemsize >= LANE_BYTES for i in free
         )
         copying = (table.COPY_TRANSPOSED if along else table.COPY_ALONE) * self.width + self.again
         copying += self.width * self.write.itemsize * fresh(self.result)
@@ -233,8 +233,8 @@ class TileCosts:
         room = self.registers // self.parts - 3
         # As many as a short row has: it is read from end to end, and not in two pieces that are far from each other's next ones.
         whole = most <= room and not self.folds and self.measured.is_exact(self.vector)
-        row = most if whole else min(most, CHUNKS[-1])
-        for chunks in sorted({*CHUNKS, row}):
+        row = most if whole else min(most, VECTOR_COUNTS[-1])
+        for chunks in sorted({*VECTOR_COUNTS, row}):
             if chunks > most or (not self.reduces and chunks > 4):
                 continue
             yield chunks, ()
@@ -260,19 +260,19 @@ class TileCosts:
         if self.vector in self.measured.bordered:
             # A corner of such a tile would have its own results for each pair of terms.
             others = [i for i in others if i not in self.measured.bordered]
-        if len(others) > MOST_OTHERS:
+        if len(others) > MAX_UNROLLED_ITERATORS:
             ranked = sorted(
                 others, key=lambda i: (all(r.access.stride(i) for r in self.reads), abs(self.write.stride(i)))
             )
-            others = [i for i in others if i in ranked[:MOST_OTHERS]]
+            others = [i for i in others if i in ranked[:MAX_UNROLLED_ITERATORS]]
         return others
 
     def _sizes(self, iterator: str) -> list[int]:
         if self.measured.is_exact(iterator):
-            return [s for s in ROWS if s <= self.extent[iterator]]
+            return [s for s in UNROLLED_SIZES if s <= self.extent[iterator]]
         # Sizes in use are multiples of small powers of two, if of anything. Of many tiles a cut one matters little.
-        many = (self.measured.expected(iterator) or 0) // MANY
-        return [s for s in ROWS if s & (s - 1) == 0 or s <= many]
+        many = (self.measured.expected(iterator) or 0) // MIN_CUT_TILES
+        return [s for s in UNROLLED_SIZES if s & (s - 1) == 0 or s <= many]
 
     def cost(self, chunks: int, others: tuple[tuple[str, int], ...], limit: float = inf) -> float:
         """Return the cycles for one point of the iteration domain, cut tiles and copies included; of one that costs more than
@@ -338,10 +338,10 @@ class TileCosts:
             if self._stays(r, chunks):
                 continue
             cost = r.vectors(chunks, others)
-            by_rows, crowd = r.columns > 1, copies * self.width > STREAMS
+            by_rows, crowd = r.columns > 1, copies * self.width > MAX_FEW_PIECES
             if by_rows and crowd:
                 alone = r.conflicts and passes_once(self.measured, r.access, self.vector, others)
-                cost *= CROWD if alone else BEYOND if r.memory else 1.0
+                cost *= FAR_PIECES_FACTOR if alone else MEMORY_PIECES_FACTOR if r.memory else 1.0
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
@@ -349,10 +349,10 @@ class TileCosts:
             apart += copies * (r.shuffles if by_rows else not r.moves and not in_memory)
             inside += cost * in_memory
             if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
-                cost *= SECOND_CACHE
+                cost *= SECOND_CACHE_FACTOR
             several = any(map(r.access.strides.get, tile))
             if r.apart and several:
-                cost += APART * copies
+                cost += SEVERAL_ROWS_CYCLES * copies
             if r.fetched:
                 longer = self._longer(r, others, copies // chunks, several) if not by_rows else self._pieces(r)[crowd]
                 streamed += r.fetched / steps * (1.0 + longer)
@@ -361,7 +361,7 @@ class TileCosts:
             if r in again:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and tile.get(r.lone, 1) == 1:
-                cost += LONE * copies
+                cost += LONE_ELEMENT_CYCLES * copies
             loads += cost + self._thrashing(
                 r.access, ((self.vector, chunks * self.width), *others) if by_rows else others
             )
@@ -373,9 +373,8 @@ class TileCosts:
         cycles = self._step(arithmetic, loads, folding, max(streamed, near), inside)
         store, _ = self.stored(others)
         if self.folds and self.scattered and not any(abs(self.write.stride(i)) == 1 for i, _ in others):
-            store += (
-                2 * self.target.memory.random_line
-            )  # each result is alone in a line that is fetched and written back
+            # Each result is alone in a line that is fetched and written back.
+            store += 2 * self.target.memory.random_line
         store += (self._passes(others) - 1) * self.again
         cycles += vectors * store / max(1.0, self.terms / (self.width if self.folds else 1)) + copies_made
         if self.reduces:
@@ -389,14 +388,14 @@ class TileCosts:
     def _longer(self, read: TileRead, others: tuple[tuple[str, int], ...], rows: int, several: bool) -> float:
         """Return by what share of its time a read of vectors streams longer than one row after another."""
         if not self.folds:
-            return ROWS_APART * (several and read.memory)
+            return SEVERAL_ROWS_DELAY * (several and read.memory)
         longer = rows_longer(rows, read.memory and self.measured.invariant is None, self.target)
-        return longer + ONE_SET * (self._rows(read.access, others) is not None)
+        return longer + SET_CONFLICT_DELAY * (self._rows(read.access, others) is not None)
 
     def _pieces(self, read: TileRead) -> tuple[float, float]:
         """Return the same for a read of rows' pieces that are transposed: of few rows, and of many."""
-        lines = read.memory and abs(read.access.stride(self.vector)) * read.access.itemsize >= LONG_ROW
-        return PIECES_FAR if lines else PIECES
+        lines = read.memory and abs(read.access.stride(self.vector)) * read.access.itemsize >= MIN_FAR_STRIDE_BYTES
+        return FAR_PIECES_DELAYS if lines else PIECES_DELAYS
 
     def _from_second(self, others: tuple[tuple[str, int], ...]) -> list[TileRead]:
         """Return the reads that tiles whose vectors run along the reduction make again, but not from the first cache.
@@ -421,7 +420,7 @@ class TileCosts:
 
         loops = [i for i in kept if tiles[i] > 1]
         inner = min(loops, key=moved, default=None)
-        one, room = sum(panels) + passing, KEPT * self.target.caches[0].size
+        one, room = sum(panels) + passing, self.target.caches[0].usable
         sweep = one + moved(inner) * (tiles[inner] - 1) if inner is not None else one
         return [
             r
@@ -437,17 +436,17 @@ class TileCosts:
             return abs(self.write.stride(iterator)) * self.write.itemsize >= PAGE
 
         written = self._written(others)
-        store = self.store + FAR_STORE * any(s > 1 and is_far(i) for i, s in others)
+        store = self.store + FAR_STORE_CYCLES * any(s > 1 and is_far(i) for i, s in others)
         across = not self.folds and abs(self.write.stride(self.vector)) != 1
-        wait = PART_LINES if across and self.result > self.target.caches[-1].size // 2 else 0.0
+        wait = PARTIAL_LINE_CYCLES if across and self.result > self.target.caches[-1].size // 2 else 0.0
         if written is not None and is_whole_lines(self.measured, written, dict(others)[written], self.target):
             wait = 0.0
         if written is None:
             return store + wait, False
         rows = self.width / dict(others)[written]  # that a vector is a part of, each with a place of its own
         tile = ((self.vector, self.width), *(o for o in others if o[0] != written))
-        each = 0.0 if not is_far(self.vector) else FAR_STORE if self._rows(self.write, tile) is None else LONE
-        by_rows = table.TRANSPOSE * self.width + rows * each
+        each = FAR_STORE_CYCLES if self._rows(self.write, tile) is None else LONE_ELEMENT_CYCLES
+        by_rows = table.TRANSPOSE * self.width + rows * each * is_far(self.vector)
         return min(store, by_rows) + wait, by_rows < store
 
     def _passes(self, others: tuple[tuple[str, int], ...]) -> int:
@@ -455,7 +454,7 @@ class TileCosts:
         rows = [r.access.itemsize * prod(s for i, s in others if r.access.stride(i)) for r in self.reads if not r.moves]
         if self.folds or not rows or not self.expected:
             return 1
-        return ceil(self.terms / max(LEAST_TERMS, self.target.caches[0].size // 2 // max(rows)))
+        return ceil(self.terms / max(MIN_BLOCK_TERMS, self.target.caches[0].size // 2 // max(rows)))
 
     def _is_far(self, access: MemoryAccess) -> bool:
         """Whether an operand comes from beyond the second cache."""
@@ -464,7 +463,7 @@ class TileCosts:
     def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
         rows = self._rows(access, tile)
-        return 0.0 if rows is None else SET_CONFLICT * rows
+        return 0.0 if rows is None else SET_CONFLICT_CYCLES * rows
 
     def _rows(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> int | None:
         """Return how many rows of an access a tile has, None where the first cache holds a line of each."""

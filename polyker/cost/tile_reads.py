@@ -13,10 +13,11 @@ from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.machine.model import Target
 
 # Cycles a byte of a panel that is read where it lies and that the first cache does not hold: parts of rows come slower from the
-# second cache than a packed panel, which hides behind the arithmetic.
-PART_ROWS = 1 / 32
-# The part of what windows cost that each term moves by one element, where they are made of each other's vectors.
-REALIGNED = 0.6
+# second cache than a packed panel, which hides behind the arithmetic (measured on a Zen 5: a line in 2.1 cycles).
+PARTIAL_ROW_CYCLES_PER_BYTE = 1 / 32
+# The share of its cost that a window keeps which each term moves by one element, where it is made of the others' vectors
+# (experience value).
+REALIGNED_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Panel:
         """Return what a step waits for the second cache, 0 where the first one keeps the lines for the next tile."""
         lines = self.lines(copies, others)
         kept = lines * self.places <= target.caches[0].size and not self._has_set_conflicts(others, measured, target)
-        return 0.0 if kept else lines * PART_ROWS
+        return 0.0 if kept else lines * PARTIAL_ROW_CYCLES_PER_BYTE
 
     def _has_set_conflicts(
         self, others: tuple[tuple[str, int], ...], measured: MeasuredStatement, target: Target
@@ -94,7 +95,7 @@ class TileRead:
     def vectors(self, chunks: int, others: tuple[tuple[str, int], ...]) -> float:
         """Return what its vectors cost a tile each step, from the first cache."""
         together = self.slides and chunks > 1 and all(s == 1 for _, s in others)
-        return self.copies(chunks, others) * self.one * (REALIGNED if together else 1.0)
+        return self.copies(chunks, others) * self.one * (REALIGNED_SHARE if together else 1.0)
 
 
 def panel_of(

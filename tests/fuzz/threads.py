@@ -31,7 +31,7 @@ def whatever_it_wins() -> Iterator[None]:
 
     with (
         patch.object(lowering, "MIN_PARALLEL_OPERATIONS", 1),
-        patch.object(parallel, "REGION", 1e-6),
+        patch.object(parallel, "REGION_OPERATIONS", 1e-6),
         patch.object(regions.settle, "__defaults__", (1,)),
     ):
         yield

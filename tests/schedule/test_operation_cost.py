@@ -11,7 +11,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.cost import operation_cost
 from polyker.cost.measure import MeasuredStatement, measure
-from polyker.cost.operation_cost import BRING, arithmetic
+from polyker.cost.operation_cost import BROADCAST_OPERATIONS, arithmetic
 from polyker.cost.tile_cost import TileCosts
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Target
@@ -59,7 +59,7 @@ def test_cycles() -> None:
     assert arithmetic(measured(distances), PLAIN).cycles(10) == 30 / rate
     found = arithmetic(measured(distances), APART)
     assert found.cycles(10) == 15 / rate  # half of the operations in each kind of pipes
-    assert found.cycles(10, 4) == (30 + 4 * BRING) / 2 / rate
+    assert found.cycles(10, 4) == (30 + 4 * BROADCAST_OPERATIONS) / 2 / rate
     assert arithmetic(measured("C[i,j] += A[i,k] * B[j,k] * abs(A[i,k])"), APART).cycles(10, 4) == 20 / rate
 
 
@@ -106,9 +106,9 @@ def test_transposing_an_operand_takes_pipes_of_the_arithmetic(monkeypatch: pytes
         return tiles.cost(1, ((rows, 10),)) * tiles.width * 10
 
     with_shuffles = cycles()
-    monkeypatch.setattr(operation_cost, "BRING", 0.0)
+    monkeypatch.setattr(operation_cost, "BROADCAST_OPERATIONS", 0.0)
     # Three pieces of rows are inserted and two registers shuffled for each vector; loads that wait for it delay a part of that.
-    extra = 5 * BRING / 2 / APART.fma_per_cycle
+    extra = 5 * BROADCAST_OPERATIONS / 2 / APART.fma_per_cycle
     vectors = 3 * 16 / 40  # for each whole one
     assert with_shuffles - cycles() == pytest.approx(vectors * extra * 1.15)
 

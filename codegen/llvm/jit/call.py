@@ -27,7 +27,7 @@ from polyker.codegen.llvm.jit.call_table import (
     RowWord,
     TableWord,
 )
-from polyker.cost.memory import KEPT
+from polyker.cost.memory import KEPT_SCRATCH_BYTES
 from polyker.machine.model import Target
 
 CALL = """\
@@ -163,7 +163,7 @@ def entry_text(triple: str, objects: Objects) -> str:
         access=WRITEABLE | WARN_ON_WRITE,
         writeable=WRITEABLE,
         NAMES=NAMES,
-        KEPT=KEPT,
+        KEPT_SCRATCH_BYTES=KEPT_SCRATCH_BYTES,
         OUTPUTS=OUTPUTS,
         POINTERS=POINTERS,
     )

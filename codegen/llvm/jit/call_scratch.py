@@ -38,7 +38,7 @@ done:
 define internal void @take_back(ptr %api, ptr %block) {
 entry:
   %size = call i64 @word(ptr %block, i64 0)
-  %small = icmp ule i64 %size, $KEPT
+  %small = icmp ule i64 %size, $KEPT_SCRATCH_BYTES
   br i1 %small, label %keep, label %drop
 keep:
   %spare = getelementptr i64, ptr %api, i64 $ApiWord_SPARE

@@ -45,12 +45,10 @@ from polyker.codegen.ir.polynomial import as_constant, polynomial
 from polyker.codegen.ir.walk import blocks_of, bound_by, rebuild, statements, subexpressions, with_blocks
 from polyker.codegen.ir.work import exceeds
 from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS, results
-from polyker.cost.operation_cost import LOOKED_THROUGH
+from polyker.cost.operation_cost import MIN_OPERATIONS_PER_INPUT
 from polyker.ir.dtypes import DType, bool_, f32
 from polyker.machine.model import Target
 
-# Least vector operations of the tiles for each vector of the inputs; the choice of the tiles assumes the same.
-MIN_OPERATIONS_PER_INPUT = LOOKED_THROUGH
 # Independent accumulators of the check, which hide the latency of a multiply-add (4 cycles).
 CHECK_ACCUMULATORS = 4
 # What inputs may be, the weakest demand first; of two that are as weak the one that lets the extremum's identity pass.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from polyker.cost.access_cost import STRIDED
+from polyker.cost.access_cost import MAX_SHUFFLED_STRIDE
 from polyker.cost.measure import Layouts, MemoryAccess, accesses
-from polyker.cost.plan import MOST_OPERATIONS
+from polyker.cost.plan import MAX_TILE_OPERATIONS
 from polyker.ir.expr import Expr, walk
 from polyker.ir.quasi_affine import is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, replaced
@@ -59,7 +59,7 @@ def _is_apart(statement: TypedStatement, access: MemoryAccess) -> bool:
     others = {i for i in statement.iterators if i not in statement.reduced and not access.stride(i)}
     domain = read_set(statement.domain)
     found = [ends(domain, statement.iterators.index(i)) for i in others]
-    return all(e is not None and e[1] - e[0] < STRIDED for e in found)
+    return all(e is not None and e[1] - e[0] < MAX_SHUFFLED_STRIDE for e in found)
 
 
 def unroll_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
@@ -83,7 +83,7 @@ def _along_rows(
         return
     inner = statement.iterators[statement.outer :]
     found = [
-        (i, a, tuple(j for j in inner if j != i and 1 < a.stride(j) <= STRIDED))
+        (i, a, tuple(j for j in inner if j != i and 1 < a.stride(j) <= MAX_SHUFFLED_STRIDE))
         for a in accesses(program, statement, layout)
         for i in inner
         if a.stride(i) == 1
@@ -99,7 +99,7 @@ def _along_rows(
     likely = {i: MIN_VECTOR_ROWS if s is None else s[1] - s[0] + 1 for i, s in spans.items()}
     for iterator, access, rows in found:
         extent, long = extents.get(iterator, 0), any(extents.get(j, likely[j]) >= MIN_VECTOR_ROWS for j in rows)
-        if 1 < extent <= STRIDED and extent * size <= MOST_OPERATIONS and long:
+        if 1 < extent <= MAX_SHUFFLED_STRIDE and extent * size <= MAX_TILE_OPERATIONS and long:
             yield iterator, access
 
 

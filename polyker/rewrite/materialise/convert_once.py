@@ -13,7 +13,7 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.cost.plan import TilePlan, values
 from polyker.cost.table import CONVERT, GAIN, NEST, WRITE
-from polyker.cost.temporaries import LEAST, room, traffic
+from polyker.cost.temporaries import MIN_SEARCHED_CYCLES, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Cast, Expr, IndexExpr, Literal, Read, replace_parts
@@ -86,7 +86,7 @@ class _Converter:
         """Return the conversions that had better be made once."""
         measured = measure(self.program, statement, self.layout)
         points = prod(measured.extent(i) for i in statement.iterators)
-        if points < LEAST:
+        if points < MIN_SEARCHED_CYCLES:
             return frozenset()
         free = tuple(i for i in statement.iterators if i not in statement.reduced)
         plan = choose(measured, free, statement.reduced, self.target)

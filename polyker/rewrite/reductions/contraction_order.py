@@ -17,7 +17,7 @@ from polyker.cost.measure import Layouts, MeasuredStatement, accesses, measure
 from polyker.cost.pieces import waiting
 from polyker.cost.plan import vector_lanes
 from polyker.cost.table import GAIN, LOAD, NEST
-from polyker.cost.temporaries import LEAST, insisted, places, room, traffic
+from polyker.cost.temporaries import MIN_SEARCHED_CYCLES, insisted, places, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr, reads_in
 from polyker.ir.quasi_affine import indices_of
@@ -109,7 +109,7 @@ class _OrderSearch:
             return found
         whole = self.steps(tuple(range(len(self.product.factors))))
         at_once = self.estimate(whole)
-        if at_once < LEAST:
+        if at_once < MIN_SEARCHED_CYCLES:
             return None
         likely = [(cycles, t) for cycles, t in self.ranked()[:MAX_COSTED_ORDERS] if cycles < (1 - GAIN) * at_once]
         if not likely:

@@ -15,7 +15,7 @@ from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, MeasuredStatement, accesses, measure
 from polyker.cost.plan import HEAVY, TilePlan, values
 from polyker.cost.table import GAIN, NEST
-from polyker.cost.temporaries import LEAST, insisted, places, room, traffic
+from polyker.cost.temporaries import MIN_SEARCHED_CYCLES, insisted, places, room, traffic
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read, children, reads_in, replace_parts
@@ -95,7 +95,7 @@ class _Statement:
             return [p for p in parts if self.fits(p)][:MAX_TRIED_VALUES]
         total = self.size(frozenset(self.statement.iterators))
         parts = [p for p in parts if MIN_SHARING_INSTANCES * self.size(indices_of(p)) <= total and self.fits(p)]
-        if not parts or total < LEAST:
+        if not parts or total < MIN_SEARCHED_CYCLES:
             return []
         plan = self.plan(self.program, self.statement)
         innermost = frozenset(self.statement.reduced or (plan.vector or self.statement.iterators[-1],))

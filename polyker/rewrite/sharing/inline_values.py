@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from polyker.cost.plan import MOST_OPERATIONS, is_costly, values
+from polyker.cost.plan import MAX_TILE_OPERATIONS, is_costly, values
 from polyker.cost.table import ITERATION, LOAD, OPERATION
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
@@ -133,7 +133,7 @@ def _pays(found: _Inlining) -> bool:
         if _goes_along_memory(reader) and 4 * len(sources) > 3 * found.definition.acc.itemsize:
             return False
         count = sum(1 for e in values(reader.expr) if e in reads)
-        if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MOST_OPERATIONS:
+        if count > 1 and sum(1 for _ in values(reader.expr)) + count * size > MAX_TILE_OPERATIONS:
             return False
     elements = sum(len(reads) for _, reads in found.readers)
     return elements == 1 or (elements - 1) * _cycles(found.definition.expr) <= 4 * ITERATION + elements * LOAD

@@ -14,7 +14,7 @@ from math import ceil, lcm, prod
 
 from polyker.cost.blocking import blocking
 from polyker.cost.choose import choose
-from polyker.cost.measure import FAR, MemoryAccess, tensor_elements
+from polyker.cost.measure import UNKNOWN_STRIDE, MemoryAccess, tensor_elements
 from polyker.cost.memory import passed
 from polyker.cost.own_distances import free_iterators
 from polyker.cost.plan import TilePlan
@@ -155,7 +155,9 @@ def _ordered(group: Group) -> Group:
 
     def weight(dim: tuple[str, ...]) -> int:
         return max(
-            min(FAR, abs(a.stride(i))) for item, i in zip(group.items, dim, strict=True) for a in item.measured.accesses
+            min(UNKNOWN_STRIDE, abs(a.stride(i)))
+            for item, i in zip(group.items, dim, strict=True)
+            for a in item.measured.accesses
         )
 
     return group.loops(tuple(sorted(range(len(group.dims)), key=lambda d: weight(group.dims[d]), reverse=True)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, accesses
-from polyker.cost.plan import MOST_OPERATIONS, TilePlan, is_costly, unrolled, values
+from polyker.cost.plan import MAX_TILE_OPERATIONS, TilePlan, is_costly, unrolled, values
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr
 from polyker.ir.quasi_affine import is_quasi_affine, substitute
@@ -54,7 +54,7 @@ def carries(
     size = sum(1 for e in values(epilogue.expr) if isinstance(e, Call))
     if plan.packs_result:
         return True  # the copy of the results to their place computes it
-    if plan.written is not None or plan.vector is None or unrolled(plan) * size > MOST_OPERATIONS:
+    if plan.written is not None or plan.vector is None or unrolled(plan) * size > MAX_TILE_OPERATIONS:
         return False
     if plan.vector in statement.reduced:
         return not any(map(is_costly, values(epilogue.expr)))

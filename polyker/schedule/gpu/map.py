@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyker.cost.measure import FAR, MeasuredStatement, MemoryAccess
+from polyker.cost.measure import UNKNOWN_STRIDE, MeasuredStatement, MemoryAccess
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, lit
 from polyker.ir.typed import TypedProgram
@@ -150,7 +150,7 @@ def at_once(access: MemoryAccess, along: str, most: int) -> int:
     stride, others = access.stride(along), [s for i, s in access.strides.items() if i != along]
     if not stride:
         return most
-    if stride != 1 or access.offset is None or any(abs(s) >= FAR for s in others):
+    if stride != 1 or access.offset is None or any(abs(s) >= UNKNOWN_STRIDE for s in others):
         return 1
     size = max(1, min(most, MAX_ACCESS_BYTES // access.itemsize))
     while any(s % size for s in (access.offset, *others)):

@@ -6,7 +6,7 @@ from math import log2, prod
 
 import islpy as isl
 
-from polyker.cost.measure import FAR, MeasuredStatement, MemoryAccess
+from polyker.cost.measure import UNKNOWN_STRIDE, MeasuredStatement, MemoryAccess
 from polyker.cost.memory import is_one_row_faster
 from polyker.cost.plan import TilePlan
 from polyker.machine.model import PAGE, Target
@@ -35,7 +35,7 @@ def memory_order(measured: MeasuredStatement, inner: tuple[str, ...], vector: st
     def step(access: MemoryAccess, iterator: str) -> int:
         # A gather goes half as far as it could, about: rows that are no longer than others' steps stay in the caches.
         stride = abs(access.stride(iterator))
-        return access.reach // 2 if stride == FAR else stride * (2 if access.is_write else 1)
+        return access.reach // 2 if stride == UNKNOWN_STRIDE else stride * (2 if access.is_write else 1)
 
     def weight(iterator: str) -> int:
         return max((step(a, iterator) for a in measured.accesses), default=0)
@@ -115,7 +115,8 @@ def _rows_across(measured: MeasuredStatement, plan: TilePlan, terms: tuple[str, 
         return None
     whole = prod(measured.extent(i) for i in measured.bounds)
     across = any(
-        abs(a.stride(terms[0])) * a.itemsize < FAR and whole * a.itemsize > target.cache(2).size for a in reads
+        abs(a.stride(terms[0])) * a.itemsize < UNKNOWN_STRIDE and whole * a.itemsize > target.cache(2).size
+        for a in reads
     )
     return rows if across else None
 
@@ -196,7 +197,7 @@ def tile_order(measured: MeasuredStatement, plan: TilePlan, kept: tuple[str, ...
         moving = [a for a in reads if a.stride(iterator)]
         panel = sum(panel_bytes(measured, plan, kept, a) for a in moving)
         largest = max(moving, key=bytes_of, default=None)
-        stride = abs(largest.stride(iterator)) if largest is not None else FAR
+        stride = abs(largest.stride(iterator)) if largest is not None else UNKNOWN_STRIDE
         return round(log2(panel + 1)), stride
 
     write = measured.write

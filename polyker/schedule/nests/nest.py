@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from polyker.cost.access_cost import STRIDED
+from polyker.cost.access_cost import MAX_SHUFFLED_STRIDE
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
@@ -116,7 +116,7 @@ def _woven(statement: TypedStatement, plan: TilePlan) -> str | None:
     """Return the unrolled iterator whose elements lie between those of a vector's lanes: O[2*q+p] with vectors along q."""
     row = coefficients(statement.subscripts[-1]) if statement.subscripts else None
     step = (row or {}).get(plan.vector or "", 0)
-    found = [i for i, size in plan.others if 1 < size == step <= STRIDED and (row or {}).get(i) == 1]
+    found = [i for i, size in plan.others if 1 < size == step <= MAX_SHUFFLED_STRIDE and (row or {}).get(i) == 1]
     return found[0] if found else None
 
 

@@ -17,7 +17,7 @@ from math import log2
 import islpy as isl
 
 from polyker.cost.measure import MeasuredStatement
-from polyker.cost.plan import MOST_OPERATIONS, TilePlan, values, vector_lanes
+from polyker.cost.plan import MAX_TILE_OPERATIONS, TilePlan, values, vector_lanes
 from polyker.cost.table import OPERATION, SHUFFLE
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -68,7 +68,7 @@ def scan_plan(
         return replace(plan, cost=plan.cost + target.fma_latency * max(1, steps)), order
     iterator = next(i for i in reversed(order) if i in free)
     size = sum(1 for _ in values(measured.statement.expr))
-    chains = min(INDEPENDENT_CHAINS, measured.extent(iterator), max(1, MOST_OPERATIONS // size))
+    chains = min(INDEPENDENT_CHAINS, measured.extent(iterator), max(1, MAX_TILE_OPERATIONS // size))
     return (replace(plan, others=((iterator, chains),)) if chains > 1 else plan), order
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from polyker.cost.measure import FAR, MeasuredStatement, MemoryAccess
+from polyker.cost.measure import UNKNOWN_STRIDE, MeasuredStatement, MemoryAccess
 from polyker.cost.memory import rows_at_once
 from polyker.cost.plan import TilePlan, has_gather
 from polyker.ir.expr import IndexExpr
@@ -122,7 +122,7 @@ def _bytes(measured: MeasuredStatement, access: MemoryAccess) -> int:
     strides = {i: abs(s) for i, s in access.strides.items() if s}
     elements = prod(measured.extent(i) for i in strides)
     least = min(strides.values(), default=1)
-    return elements * access.itemsize * (1 if least >= FAR else max(1, min(least, 64 // access.itemsize)))
+    return elements * access.itemsize * (1 if least >= UNKNOWN_STRIDE else max(1, min(least, 64 // access.itemsize)))
 
 
 def run_of(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import islpy as isl
 
 from polyker.cost.measure import MeasuredStatement
-from polyker.cost.plan import MOST_OPERATIONS, values
+from polyker.cost.plan import MAX_TILE_OPERATIONS, values
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import IndexExpr, Literal
@@ -53,7 +53,7 @@ def wave_nest(program: TypedProgram, measured: MeasuredStatement, distances: isl
     if not isinstance(lo, Literal) or not all(map(is_quasi_affine, (last, left, right))):
         return None
     least, size = int(lo.value.real), sum(1 for _ in values(statement.expr))
-    count = min(INDEPENDENT_CHAINS, measured.extent(row), max(1, MOST_OPERATIONS // size))
+    count = min(INDEPENDENT_CHAINS, measured.extent(row), max(1, MAX_TILE_OPERATIONS // size))
     if count < 2 or measured.extent(along) <= 4 * skew * count:
         return None
     here = (statement,)

@@ -28,7 +28,7 @@ import islpy as isl
 
 from polyker.cost.measure import likely_extents, values_of
 from polyker.cost.plan import values
-from polyker.cost.table import REGION
+from polyker.cost.table import REGION_OPERATIONS
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal
@@ -91,7 +91,7 @@ def parallel_schedule(scop: Scop, schedule: ScheduleTree, threads: int, budget: 
         return OnThreads(schedule)
     search = _LoopSearch(scop, threads, promoted_tensors(schedule.tree), budget)
     serial = sum(search.work.values())
-    if serial <= REGION:
+    if serial <= REGION_OPERATIONS:
         return OnThreads(schedule)
     everywhere = tuple(_Unordered(d) for d in candidates(scop))
     found = search.best(schedule.tree, _Here(everywhere, search.work))
@@ -183,7 +183,7 @@ class _LoopSearch:
             if member.kind is MemberKind.STREAM:
                 found = self._strips(members, n, child, here)
                 return chosen if found is None or found.cost >= chosen.cost else found
-            if member.kind is not MemberKind.SERIAL or not here.runs * REGION < chosen.cost:
+            if member.kind is not MemberKind.SERIAL or not here.runs * REGION_OPERATIONS < chosen.cost:
                 return chosen
             before = here
             free, here = self._passed(member, here)
@@ -195,7 +195,7 @@ class _LoopSearch:
                 share = share if known or count >= 8 * self.threads else (1 + share) / 2
                 # Iterations of a triangle are long and short: somebody waits for half of one.
                 share = min(1.0, share + 0.5 / count) if any(map(self._is_uneven, here.work)) else share
-                cost = serial * share + here.runs * REGION
+                cost = serial * share + here.runs * REGION_OPERATIONS
                 if cost < chosen.cost * (1.0 if chosen.cost == serial else INNER_MARGIN):
                     marked = replace(member, kind=MemberKind.PARALLEL, extent=self.threads)
                     chosen = _Parallel(Band((*members[:n], marked, *members[n + 1 :]), child), cost)
@@ -234,7 +234,7 @@ class _LoopSearch:
             share, long = self._shares(member, count)
             times = tuple((s, floordiv(e, long)) for s, e in member.times)
             strip = Member(times, f"{member.label}.strip", MemberKind.PARALLEL, self.threads)
-            cost = serial * share + here.runs * REGION
+            cost = serial * share + here.runs * REGION_OPERATIONS
             fits = self._private(inside) * self.threads <= self.budget
             # Loops of several children: a strip has to hold what one leaves for another in a buffer further in, too.
             around = replace(here, entered=self.promoted) if of_several else here
@@ -282,7 +282,7 @@ class _LoopSearch:
         waves = skew * (sizes[0] - 1) + sizes[1]
         share = sum(-(-w // self.threads) for w in widths.values()) / widths.total()
         marked = replace(first, kind=MemberKind.PARALLEL, extent=self.threads)
-        cost = sum(here.work.values()) * share + here.runs * waves * REGION
+        cost = sum(here.work.values()) * share + here.runs * waves * REGION_OPERATIONS
         return _Parallel(Band((*members[:n], wave, marked, *members[n + 2 :]), child), cost)
 
     def _skewed(self, first: Member, second: Member, here: _Here) -> Iterator[tuple[int, Member]]:
@@ -330,7 +330,7 @@ class _LoopSearch:
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
         rest_work += PARTIAL * here.runs * sum(p.elements() * self._itemsize(p.tensor) for p in found.promotions)
-        return _Parallel(tree, work * -(-count // self.threads) / count + rest_work + here.runs * REGION)
+        return _Parallel(tree, work * -(-count // self.threads) / count + rest_work + here.runs * REGION_OPERATIONS)
 
     def _is_uneven(self, statement: str) -> bool:
         """Whether the instances of a statement of fixed sizes are nothing like a box."""
