@@ -11,8 +11,6 @@ from polyker.ir.instructions import DotProduct, instructions
 PAGE = 4096
 # Bytes of a lane: a register of 128 bits or a part of a wider one, within which every vector unit shuffles in one cycle.
 LANE_BYTES = 16
-# The share of a cache that holds what is used again, beside what passes (chosen).
-CACHE_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +26,8 @@ class Cache:
 
     @property
     def usable(self) -> float:
-        """The bytes that stay of what is used again, beside what passes."""
-        return CACHE_SHARE * self.size
+        """The bytes that stay of what is used again, beside what passes: three quarters (chosen)."""
+        return 0.75 * self.size
 
     def holds_rows(self, count: int, step: int) -> bool:
         """Return whether lines that lie `step` bytes apart stay together: too many at a large power of two fall into one set.

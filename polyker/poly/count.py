@@ -37,8 +37,8 @@ from polyker.poly.quasi_polynomial import (
     to_sympy,
 )
 
-# Residues that are summed one by one, of fixed and of symbolic sizes; pieces and isl's operations that a count may take; points
-# that may be enumerated.
+# Most residues that are summed one by one, of fixed and of symbolic sizes; most pieces and isl operations of a count (a tenth of
+# a second); most points that are enumerated (chosen; bound the time).
 MAX_RESIDUES, MAX_PIECES, COUNT_ISL_OPERATIONS, MAX_ENUMERATED_POINTS = (64, 24), 128, 400_000, 4096
 
 

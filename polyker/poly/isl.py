@@ -22,7 +22,8 @@ Set: TypeAlias = islpy.Set
 Map: TypeAlias = islpy.Map
 dim = islpy.dim_type
 
-_CACHE_LIMIT = 512
+# Most texts of sets and maps whose objects a thread keeps: some compilations' (chosen).
+_MAX_PARSED_TEXTS = 512
 
 
 class _IslLocal(threading.local):
@@ -90,8 +91,8 @@ def _parse(kind: str, text: str) -> Any:
         if "\0" in text:
             raise failure(ISL_FAILED, stage="reading", why="a text holds a NUL character")
         cached = getattr(islpy, kind).read_from_str(_local.context, text)
-        if len(_local.parsed) >= _CACHE_LIMIT:
-            for stale in list(_local.parsed)[: _CACHE_LIMIT // 2]:
+        if len(_local.parsed) >= _MAX_PARSED_TEXTS:
+            for stale in list(_local.parsed)[: _MAX_PARSED_TEXTS // 2]:
                 del _local.parsed[stale]
         _local.parsed[key] = cached
     return cached

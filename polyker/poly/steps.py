@@ -10,7 +10,7 @@ from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit, sub
 from polyker.ir.typed import TypedStatement
 
 # The farthest step back whose element is kept in a register: each is one, and a copy in every iteration
-# (polyker.codegen.passes.scalar_replacement).
+# (polyker.codegen.passes.scalar_replacement; chosen).
 MAX_REGISTER_DISTANCE = 4
 # What is combined, by the operator's name in expressions, and the reduction that it is.
 OPERATORS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "or": "any", "and": "all"}

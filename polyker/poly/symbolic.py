@@ -13,7 +13,7 @@ from polyker.poly.affine import expr_of
 from polyker.poly.forms import form_of_aff
 from polyker.poly.isl import read_set
 
-# What a size is taken for of which no value is expected.
+# What a size is taken for of which no value is expected (chosen).
 ASSUMED_SIZE = 256
 
 

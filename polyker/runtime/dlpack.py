@@ -15,11 +15,11 @@ import numpy as np
 
 from polyker.ir.dtypes import DType, bf16, from_numpy
 
-CUDA, CUDA_MANAGED = 2, 13  # device types
+CUDA, CUDA_MANAGED = 2, 13  # device types (dlpack.h)
 _READ_ONLY, _IS_COPY = 1, 2  # bits of the flags
 _MAX_DIMENSIONS = 64  # as NumPy's
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-_BFLOAT = 4
+_BFLOAT = 4  # kDLBfloat
 
 
 class _Tensor(ctypes.Structure):

@@ -35,7 +35,7 @@ from polyker.runtime.memory import address, reach
 CUDA_INTERFACE, INTERFACE = "__cuda_array_interface__", "__array_interface__"
 _CPU_DEVICES = (1, 3, 13)  # DLPack: CPU, pinned by CUDA, managed by CUDA
 _DEVICES = {2: "a CUDA device", 4: "an OpenCL device", 7: "a Vulkan device", 8: "Metal", 10: "a ROCm device"}
-_ADDRESSES = 1 << 8 * ctypes.sizeof(ctypes.c_void_p)
+_ADDRESSES = 1 << 8 * ctypes.sizeof(ctypes.c_void_p)  # bytes that a pointer can address
 _TORCH_TYPES = {d.numpy.name: d for d in DTYPES.values() if d is not bf16} | {"bfloat16": bf16}
 
 

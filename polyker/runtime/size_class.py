@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from polyker.ir.typed import MAX_EXACT_SIZE, MIN_LARGE_SIZE, TypedProgram
 
 # Sizes up to MAX_EXACT_SIZE are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them:
-# to the next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of STEP. From MIN_LARGE_SIZE on tiles are the same; what counts
-# then is which cache operands come from, and a class is what is nearest of MIN_LARGE_SIZE * 4^k.
-STEP, LARGEST = 8, 1 << 22
+# to the next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of CLASS_STEP. From MIN_LARGE_SIZE on
+# tiles are the same; what counts then is which cache operands come from, and a class is what is nearest of MIN_LARGE_SIZE * 4^k,
+# up to MAX_CLASS_SIZE (chosen: memory, whatever is larger).
+CLASS_STEP, MAX_CLASS_SIZE = 8, 1 << 22
 
 Likely = tuple[tuple[str, int], ...]
 
@@ -32,9 +33,9 @@ def rounded(size: int) -> int:
     if size <= MAX_EXACT_SIZE:
         return size
     if size <= MIN_LARGE_SIZE:
-        step = max(STEP, 1 << (size - 1).bit_length() - 3)
+        step = max(CLASS_STEP, 1 << (size - 1).bit_length() - 3)
         return -(-size // step) * step
-    steps = range(MIN_LARGE_SIZE.bit_length() - 1, LARGEST.bit_length(), 2)
+    steps = range(MIN_LARGE_SIZE.bit_length() - 1, MAX_CLASS_SIZE.bit_length(), 2)
     return min((1 << k for k in steps), key=lambda s: max(s / size, size / s))
 
 
@@ -48,4 +49,4 @@ def least(value: int) -> int:
         return value
     if value > MIN_LARGE_SIZE:
         return value // 2 + 1
-    return max(MAX_EXACT_SIZE, value - max(STEP, 1 << (value - 1).bit_length() - 3)) + 1
+    return max(MAX_EXACT_SIZE, value - max(CLASS_STEP, 1 << (value - 1).bit_length() - 3)) + 1

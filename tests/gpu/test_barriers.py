@@ -67,7 +67,7 @@ def test_the_cheapest_points_that_meet_every_need_are_chosen():
 
 def stages(monkeypatch, most):
     """Let products have so many steps' operands on chip at most."""
-    monkeypatch.setattr("polyker.schedule.gpu.contract.MOST_STAGES", most)
+    monkeypatch.setattr("polyker.schedule.gpu.contract.MAX_STAGES", most)
     pk.clear_cache()
 
 

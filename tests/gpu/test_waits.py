@@ -38,7 +38,7 @@ def interpreted(kernel, arrays):
 @pytest.fixture(params=[2, 3, 4])
 def stages(request, monkeypatch):
     """The steps that are on chip."""
-    monkeypatch.setattr("polyker.schedule.gpu.contract.MOST_STAGES", request.param)
+    monkeypatch.setattr("polyker.schedule.gpu.contract.MAX_STAGES", request.param)
     pk.clear_cache()
     return request.param
 

@@ -26,7 +26,7 @@ def joined(text: str, machine: Target, **types: object) -> list[str]:
 
 
 def test_a_loop_of_one_iteration_holds_no_values_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_cost, "BLOCKS", 0.0)
+    monkeypatch.setattr(fuse_cost, "UNBLOCKED_LOSS", 0.0)
     # The padded copy of X that the terms read is as large in the one iteration of n as in all.
     convolution = "O[n,f,h,w] += X[n,c,h+r-2,w+s-2; pad=0] * K[f,c,r,s] for h in 0:27, w in 0:27"
     weights = pk.f32[192, 64, 5, 5]
@@ -37,7 +37,7 @@ def test_a_product_keeps_its_copies_by_blocks(monkeypatch: pytest.MonkeyPatch) -
     form = "T[b,j] += A[b,i] * B[i,j];  C[b] += T[b,j] * D[b,j]"
     types = {"A": pk.f32[512, 256], "B": pk.f32[256, 256], "D": pk.f32[512, 256]}
     assert joined(form, SERVER, **types) == []
-    monkeypatch.setattr(fuse_cost, "BLOCKS", 0.0)
+    monkeypatch.setattr(fuse_cost, "UNBLOCKED_LOSS", 0.0)
     near = replace(SERVER, name="cpu:near")  # kernels are kept by their target's values
     assert joined(form, near, **types) != []
 

@@ -22,6 +22,8 @@ from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
 from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.subjects import source_text
 
+# Extents and bytes of a tensor stay below it, so that no 64-bit product of a kernel wraps (polyker.runtime.kinds checks the
+# same).
 SIZE_LIMIT = 1 << 62
 
 

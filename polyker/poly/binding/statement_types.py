@@ -15,7 +15,8 @@ from polyker.ir.reductions import accumulator, admitted
 from polyker.ir.typing import Typer, convert, truth
 from polyker.poly.binding.subjects import BoundStatement
 
-_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+# The kinds of types, each contained in the next.
+_KIND_ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def _statement(
     if op in ("any", "all"):
         return StatementType(truth(node, found), subscripts, bool_)
     made = _contribution(op, found)
-    if _KINDS[made.dtype.kind] > _KINDS[target.dtype.kind]:
+    if _KIND_ORDER[made.dtype.kind] > _KIND_ORDER[target.dtype.kind]:
         name, span = statement.target, statement.span
         raise failure(NARROWER_KIND, span=span, found=made, tensor=name, dtype=target.dtype)
     if op == "set":

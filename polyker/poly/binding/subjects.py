@@ -28,6 +28,7 @@ from polyker.ir.program import Statement
 from polyker.poly.affine import Affine, NotAffine, Restriction, affine_of, constant, expr_of, restriction_of
 from polyker.poly.binding.context import BindingContext
 
+# Most indices of a statement with its loops, as in the front end (chosen).
 MAX_INDICES = 32
 
 

@@ -26,13 +26,13 @@ from polyker.poly.scop import access_relation, domain_text, parameters, tensor_b
 from polyker.poly.symbolic import expected
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
-# Most vectors that are computed for each that is stored: a vector with tests costs as much as ten without.
+# Most vectors that are computed for each that is stored: a vector with tests costs as much as ten without (experience value).
 MAX_VECTORS_PER_STORED_VECTOR = 8
-# Shapes of tiles, at most; and how many more elements than with the shortest rows are computed for the sake of fewer shapes: each
-# has code of its own, and of symbolic sizes that of tiles which an end cuts comes on top.
+# Most shapes of tiles; greatest share of elements more than with the shortest rows that are computed for the sake of fewer
+# shapes: each has code of its own, and of symbolic sizes that of tiles which an end cuts comes on top (chosen).
 MAX_TILE_SHAPES, MAX_EXTRA_SHARE, MAX_EXTRA_SHARE_OF_SIZES = 5, 1 / 18, 1 / 9
-# Pieces of the additional instances and the others, at most, where sizes are symbolic: of more of them the loops are too dear to
-# find.
+# Most pieces of the additional instances and the others where sizes are symbolic: of more of them isl takes seconds to find the
+# loops (chosen).
 MAX_SYMBOLIC_PIECES = 3
 
 

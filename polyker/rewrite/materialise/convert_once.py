@@ -24,8 +24,8 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 
-# The uses of an element, at least.
-USED = 4
+# Least uses of an element (chosen).
+MIN_USES = 4
 
 
 def convert_once(
@@ -103,7 +103,7 @@ class _Converter:
         known = [e for e in shape if e is not None]
         elements = prod(known) if len(known) == len(shape) else measured.footprint(access)
         size = elements * cast.dtype.itemsize
-        if elements * USED > points or size > room(measured, self.target, self.budget):
+        if elements * MIN_USES > points or size > room(measured, self.target, self.budget):
             return False
         return saved - (NEST + elements * WRITE + traffic(size, self.target)) > least
 

@@ -20,9 +20,9 @@ from polyker.poly.isl import read_set
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_elements
 
-# How much longer a step takes in place, where rows begin at any address and the loops over a window are short; and along an
-# index that the windows do not move with.
-IN_PLACE, APART = 1.35, 1.1
+# How many times as long a step takes in place, where rows begin at any address and the loops over a window are short; and along
+# an index that the windows do not move with (experience values).
+IN_PLACE_FACTOR, FIXED_INDEX_FACTOR = 1.35, 1.1
 
 
 def unfold_windows(program: TypedProgram, target: Target) -> TypedProgram:
@@ -74,13 +74,13 @@ def _window(statement: TypedStatement, target: Target) -> Read | None:
         """Return the cycles of the arithmetic by vectors along so many values."""
         return steps * ceil(extent / lanes) * lanes / extent
 
-    in_place = IN_PLACE * filled(extents[rows[0] or ""])
+    in_place = IN_PLACE_FACTOR * filled(extents[rows[0] or ""])
     for name in names:
         if name is not None and name not in inside:
             # Vectors along an index that the windows do not move with: what moves with it is packed, and the result.
             others = [r for r in reads if any(name in indices_of(s) for s in r.subscripts)]
             copied = [prod(extents[i] for i in {i for s in r.subscripts for i in indices_of(s)}) for r in others]
-            in_place = min(in_place, APART * filled(extents[name]) + COPY_ALONE * sum(copied))
+            in_place = min(in_place, FIXED_INDEX_FACTOR * filled(extents[name]) + COPY_ALONE * sum(copied))
     elements = prod(extents[i] for i in inside)
     fits = elements * statement.acc.itemsize <= target.caches[-1].size // 4
     unfolded = filled(prod(extents[i or ""] for i in rows)) + 2 * WRITE * elements  # padded, and packed again by blocks

@@ -34,7 +34,7 @@ PeeledFactor = tuple[str, Expr, Callable[[Expr], Expr]]
 _OTHER = {"max": "min", "min": "max", "any": "all", "all": "any"}
 # The exponents of the least subnormal number, and of what is greater than all.
 _RANGES = {"f32": (-149, 127), "f64": (-1074, 1023)}
-# A sum has fewer terms than two to this power.
+# A sum has fewer terms than two to this power: extents are 64-bit integers.
 _LOG2_MAX_TERMS = 63
 # Of operators that are taken off: each is up to two of the result's, whose value may be as deep as any.
 _MOST = (DEPTH - 10) // 2

@@ -25,10 +25,11 @@ from polyker.rewrite.core.value_range import type_range, value_range
 from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
 
 # Instructions of a vector of products that are widened, multiplied and added one by one; cycles to read an element of the terms
-# once more where its sums are taken off a result.
-WIDENED, READ = 3.0, 0.1
-# How much longer sums take whose vectors run along the reduction; cycles to add what no whole group has to a result.
-ALONG, REST = 1.3, 1.0
+# once more where its sums are taken off a result (experience value).
+WIDENED_INSTRUCTIONS, REREAD_CYCLES = 3.0, 0.1
+# How many times as long sums take whose vectors run along the reduction; cycles to add what no whole group has to a result
+# (experience values).
+ALONG_FACTOR, REST_CYCLES = 1.3, 1.0
 
 
 def sum_by_dots(
@@ -76,7 +77,7 @@ def _choice(
     if total == 0:
         return None
     speed = target.lanes(4) * target.fma_per_cycle
-    plain = total * WIDENED / (target.lanes(statement.acc.itemsize) * target.fma_per_cycle)
+    plain = total * WIDENED_INSTRUCTIONS / (target.lanes(statement.acc.itemsize) * target.fma_per_cycle)
     choices = []
     for term in statement.reduced:
         for r, some in ways:
@@ -87,7 +88,7 @@ def _choice(
             for placed in _placed(statement, some, measured, term, r.terms):
                 more = _more(statement, placed, measured, term, r.terms, budget)
                 if more is not None:
-                    along = ALONG if _is_along(statement, placed) else 1.0
+                    along = ALONG_FACTOR if _is_along(statement, placed) else 1.0
                     choices.append((along * steps + more, Groups(r, term, placed)))
     cycles, best = min(choices, key=lambda c: c[0], default=(inf, None))
     return best if cycles < (1 - GAIN) * plain else None
@@ -204,7 +205,7 @@ def _more(
             return None
         elements = elements_of(places, term, measured.extent, count)
         stored += 0 if factor.in_place else elements
-        cycles += elements * ((0 if factor.in_place else WRITE) + (READ if other.shift else 0))
+        cycles += elements * ((0 if factor.in_place else WRITE) + (REREAD_CYCLES if other.shift else 0))
     if budget is not None and 4 * stored > budget:
         return None
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
@@ -216,5 +217,5 @@ def _more(
         cycles += 0 if any(abs(write.stride(i)) == 1 for i in beside) else COPY_TRANSPOSED * results
     exact = measured.bounds[term][1]
     if any(f.in_place for f in factors) and (exact is None or exact % count):
-        cycles += REST * results
+        cycles += REST_CYCLES * results
     return cycles

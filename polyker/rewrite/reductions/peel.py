@@ -23,7 +23,7 @@ from polyker.poly.scop import domain_text, values_taken
 from polyker.rewrite.core.accumulate import started_apart
 from polyker.rewrite.core.fresh import Fresh
 
-# The part of a vector that the last results may fill.
+# Greatest share of a vector's lanes that the last results fill (chosen).
 MAX_FILLED_LANES_SHARE = 1 / 2
 
 # A reduction, the start of its elements, and its tile.

@@ -21,7 +21,7 @@ from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.split_sum import SumCut, split_sum
 
-# A result's place from which on it is too far from the first one: partial results have places of their own from there on.
+# Greatest place of a result that is near the first one: partial results have places of their own from there on (chosen).
 MAX_ADJACENT_PLACE = 64
 # A statement and the start of its elements.
 StartedPart = tuple[TypedStatement, TypedStatement | None]

@@ -31,7 +31,7 @@ from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.reductions.scan import Scan
 
-# Elements of a dimension of a buffer whose places count alone.
+# Elements of a dimension of a buffer whose places count alone: more than a block has (chosen).
 _MANY = 1 << 20
 
 

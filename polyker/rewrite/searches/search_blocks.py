@@ -31,9 +31,9 @@ from polyker.rewrite.searches.match_searches import Search
 
 # Least vectors of a block, and least blocks of a row (experience values).
 MIN_BLOCK_VECTORS, MIN_ROW_BLOCKS = 8, 3
-# How often a block's lanes are folded, and more of them beside; cycles to look for a place in a vector of terms, beyond what
-# their extremum takes.
-FOLDS, OTHERS, SEARCH = 3, 6, 4
+# How often a block's lanes are folded, and by how many blocks more beside; cycles to look for a place in a vector of terms,
+# beyond what their extremum takes: four operations (experience values).
+BLOCK_FOLDS, EXTRA_BLOCKS, SEARCH_CYCLES = 3, 6, 4
 
 
 def search_blocks(
@@ -88,13 +88,13 @@ class _SearchBlocks:
         lanes = self.target.lanes(search.extremum.acc.real.itemsize)
         step = max(1, round(MIN_BLOCK_VECTORS * lanes))
         # Cycles for a vector of terms that are searched: places are as many vectors as they have more bytes.
-        searched = SEARCH * max(1, search.place.acc.itemsize // search.extremum.acc.itemsize)
-        fold = FOLDS * folded(lanes)
+        searched = SEARCH_CYCLES * max(1, search.place.acc.itemsize // search.extremum.acc.itemsize)
+        fold = BLOCK_FOLDS * folded(lanes)
         ideal = sqrt(count * lanes * fold / searched)
 
         def cost(length: int) -> float:
             terms = length + count % length
-            return (count // length + OTHERS) * fold + terms / lanes * searched
+            return (count // length + EXTRA_BLOCKS) * fold + terms / lanes * searched
 
         rows = measured.footprint(measured.write) * search.extremum.acc.itemsize
         room = inf if self.budget is None else self.budget

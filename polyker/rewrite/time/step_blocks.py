@@ -17,8 +17,8 @@ from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.poly.symbolic import bounds_of, expected
 from polyker.rewrite.core.fresh import Fresh
 
-# Steps of a block: enough that what a tile loads and stores is little beside its terms, few enough that what is left for the
-# single steps is a small part. Blocks of a loop, at least.
+# Steps of a block that are tried: enough that what a tile loads and stores is little beside its terms, few enough that what is
+# left for the single steps is a small part; least blocks of a loop (chosen).
 BLOCK_STEPS, MIN_STEP_BLOCKS = (64, 32, 16, 8), 12
 
 

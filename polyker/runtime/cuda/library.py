@@ -55,7 +55,7 @@ _TYPES = {
 # launch that took too long, a failed assertion, a stack error, an illegal instruction, a misaligned address, an address of the
 # wrong space, an invalid program counter, any other failed launch.
 STICKY = frozenset((214, 700, 702, 710, 714, 715, 716, 717, 718, 719))
-OUT_OF_MEMORY, NO_BINARY = 2, 209
+OUT_OF_MEMORY, NO_BINARY = 2, 209  # CUDA_ERROR_OUT_OF_MEMORY and _NO_BINARY_FOR_GPU
 
 
 class DriverLibrary:

@@ -23,7 +23,7 @@ from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.streams import current_of_torch, current_stream, keep_until_done, stream_handle
 from polyker.runtime.kinds import kind_of
 
-_MAX_ENTRIES = 256
+_MAX_ENTRIES = 256  # kinds of calls that are kept, at most (chosen)
 _PRIMARY = ("cupy", "numba")  # libraries whose arrays lie in the primary contexts of devices
 
 

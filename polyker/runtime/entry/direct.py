@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-# Of a type's struct on 64-bit machines: where its flags lie, and where the offset of its instances' entry does.
+# Bytes of a type's struct on 64-bit machines: where its flags lie, and where the offset of its instances' entry does (CPython's
+# PyTypeObject: tp_flags, tp_vectorcall_offset).
 _FLAGS, _ENTRY = 168, 56
-_HAVE_VECTORCALL = 1 << 11
+_HAVE_VECTORCALL = 1 << 11  # Py_TPFLAGS_HAVE_VECTORCALL
 
 
 class Direct(partial[Any]):

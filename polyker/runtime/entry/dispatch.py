@@ -23,9 +23,11 @@ from polyker.runtime.calls import CallPlan, start
 from polyker.runtime.kinds import Array, kind_of
 from polyker.runtime.memory import address
 
-_MAX_ENTRIES = 512
-# Repeated calls of a kind after which the emitted entry is asked to serve it; again each so many, for it may have dropped it.
-_FIRST, _AGAIN = 2, 64
+# Most plans of calls that are kept (chosen).
+_MAX_PLANS = 512
+# The call of a kind after which the emitted entry is asked to serve it, and calls until it is asked again, for it may have
+# dropped it (chosen).
+_FIRST_CALL, _CALLS_PER_OFFER = 2, 64
 MISSING = object()  # what a callable of the emitted entry returns for a call that it leaves to Python
 Adopt = Callable[[CallPlan, tuple[Hashable, ...], Sequence[Any]], None]
 _ndarray, _empty = np.ndarray, np.empty
@@ -98,7 +100,7 @@ class Dispatch:
         if plan is None:
             return None
         found.calls += 1
-        if found.calls == _FIRST or found.calls % _AGAIN == 0:
+        if found.calls == _FIRST_CALL or found.calls % _CALLS_PER_OFFER == 0:
             adopt(plan, context, inputs)
         if any(type(v) in NUMBERS for v in inputs):
             inputs = [np.asarray(v) if type(v) in NUMBERS else v for v in inputs]
@@ -169,7 +171,7 @@ class Dispatch:
             return
         key = _key(context, inputs, given)
         if key is not None:
-            if len(self._plans) >= _MAX_ENTRIES:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = _DispatchEntry(ref(plan), _numbers(operands, plan))
 

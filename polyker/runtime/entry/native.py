@@ -21,7 +21,7 @@ from polyker.process.jobs import once
 from polyker.runtime.arrays import NUMBERS
 from polyker.runtime.kinds import Array
 
-_FASTCALL_KEYWORDS = 0x0080 | 0x0002
+_FASTCALL_KEYWORDS = 0x0080 | 0x0002  # METH_FASTCALL | METH_KEYWORDS
 _NUMPY_API = "numpy._core._multiarray_umath"
 _FUNCTIONS = {  # index in numpy's table of functions, which is part of its binary interface
     ApiWord.EMPTY: 184,

@@ -40,7 +40,7 @@ from polyker.runtime.memory import address
 UNLOCK_OPERATIONS = 300_000
 _OUT = sys.intern("out")
 _EXACT = 1 << 53  # integers up to it are doubles
-_NO_SLOT = POINTERS - 1
+_NO_SLOT = POINTERS - 1  # of a row's pointers: the last, which no kernel has
 
 
 def failed(plan: CallPlan, status: int, pointers: int) -> None:

@@ -28,16 +28,16 @@ from polyker.schedule.fusion.move import moved
 from polyker.schedule.fusion.zip import paired
 from polyker.schedule.nests.scan import scan_plan
 
-# The share of a reduction's cycles that it loses where it has no copies of its operands by blocks, as by itself it would have:
-# products of 256-square matrices take about a tenth longer on operands as they lie.
-BLOCKS = 0.1
-# The share of all cycles by which the model cannot tell one way from another.
-CLOSE = 0.005
+# The share of a reduction's cycles that it loses where it has no copies of its operands by blocks, as by itself it would have
+# (measured of products of 256-square matrices).
+UNBLOCKED_LOSS = 0.1
+# The share of all cycles by which the model cannot tell one way from another (experience value).
+TIE_SHARE = 0.005
 # Lines that could have come while a core goes on to another row: its prefetchers begin anew. So many more where rows lie in more
-# pages than it keeps addresses of.
-JUMP = 4
-# Tiles of a block that is tried in any case, besides single ones and as many as a cache holds.
-FEW = 4
+# pages than it keeps addresses of (experience value).
+ROW_START_LINES = 4
+# Tiles of a block that is tried in any case, besides one, two and as many as a cache holds (chosen).
+FEW_TILES = 4
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Fusion:
         return (1,) * self.rows + ((self.block,) if self.block else ())
 
 
-# Items of a group that are left out of it, one after another, in search of a better one.
-TRIES = 3
+# Most items of a group that are left out of it, one after another, in search of a better one (chosen; bounds the search).
+MAX_LEFT_OUT = 3
 
 
 def best_fusion(
@@ -105,7 +105,7 @@ def best_fusion(
     """Return the best way to run the first item together with others, what runs before and what after; None if none pays."""
     best: tuple[Fusion, list[Item], list[Item]] | None = None
     left: list[Item] = []
-    for _ in range(TRIES + 1):
+    for _ in range(MAX_LEFT_OUT + 1):
         group, before, after = grow(program, items, left)
         found = fusion_of(program, group, target)
         if found is None:
@@ -145,7 +145,7 @@ def fusion_of(program: TypedProgram, group: Group, target: Target) -> Fusion | N
         return None
     best = max(f.gain for f in found)
     far = costs.part(0, len(group.items), 0, 0) > target.cache(2).size
-    alike = [f for f in found if f.gain >= best - CLOSE * f.total * far]
+    alike = [f for f in found if f.gain >= best - TIE_SHARE * f.total * far]
     # What comes from afar: statements that take short turns read, compute and write at the same time.
     return min(alike, key=lambda f: (costs.part(0, len(group.items), f.rows, f.block) if f.loops() else 0, -f.gain))
 
@@ -154,11 +154,8 @@ def _ordered(group: Group) -> Group:
     """Return the group with its loops in the order of memory, the largest strides outermost."""
 
     def weight(dim: tuple[str, ...]) -> int:
-        return max(
-            min(UNKNOWN_STRIDE, abs(a.stride(i)))
-            for item, i in zip(group.items, dim, strict=True)
-            for a in item.measured.accesses
-        )
+        pairs = zip(group.items, dim, strict=True)
+        return max(min(UNKNOWN_STRIDE, abs(a.stride(i))) for item, i in pairs for a in item.measured.accesses)
 
     return group.loops(tuple(sorted(range(len(group.dims)), key=lambda d: weight(group.dims[d]), reverse=True)))
 
@@ -240,7 +237,7 @@ class _Costs:
         each, fixed = max(1, two - one), max(0, 2 * one - two)
         extent = max(i.measured.extent(dim[n]) for n, i in enumerate(self.group.items))
         most = self.target.caches[-1].size * 3 // 4 - fixed
-        found = {n * step for n in (1, 2, FEW) if n * step * each <= most}
+        found = {n * step for n in (1, 2, FEW_TILES) if n * step * each <= most}
         for room in (self.target.caches[0].size // 2, self.target.cache(2).size * 3 // 4):
             count = (room - fixed) // (each * step)
             if count > 0:
@@ -285,7 +282,7 @@ class _Costs:
                     if not any(a.stride(i) for i in mine):
                         strain[n] += turns * self._size(item, a, {}) * max(0.0, inside - own)
         for n in range(last if steps else 0):
-            strain[n] += BLOCKS * points[n] * self.plan(n, 0, False).cost * self._loses_blocks(n, rows)
+            strain[n] += UNBLOCKED_LOSS * points[n] * self.plan(n, 0, False).cost * self._loses_blocks(n, rows)
         for n, again in enumerate(self._again(rows, block, turns, local)):
             strain[n] += again
         for n, lost in self._jumps(rows, block, local).values():
@@ -333,7 +330,7 @@ class _Costs:
                 runs, line = self._runs(item, a, fixed), self.target.caches[0].line
                 most = self._size(item, a, {}) // line  # a line comes once
                 lines = max(0, min(turns * runs, most) - self._runs(item, a, {})) * (
-                    JUMP if runs <= self.target.memory.pages else 2 * JUMP
+                    ROW_START_LINES if runs <= self.target.memory.pages else 2 * ROW_START_LINES
                 )
                 known = found.get(a.tensor, (n, 0.0))
                 found[a.tensor] = max(known, (n, float(lines * line)), key=lambda f: f[1])

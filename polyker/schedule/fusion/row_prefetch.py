@@ -26,7 +26,8 @@ from polyker.machine.model import Target
 from polyker.schedule.fusion.cost import Fusion
 from polyker.schedule.nests.stream import streams
 
-# Bytes of a row that are prefetched, and the least bytes of such a row: shorter ones are part of a page's stream.
+# Bytes of a row that are prefetched, and the least bytes of such a row: shorter ones are part of a page's stream (experience
+# values).
 ROW_HEAD_BYTES, MIN_PREFETCHED_ROW_BYTES = 1024, 2048
 
 Bodies = list[tuple[TypedStatement, ...]]

@@ -9,8 +9,8 @@ from polyker.cost.measure import MeasuredStatement
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import Gpu
 
-# Threads of a block that reduce one element: where several blocks share its terms, and where one block has them all (1024: a
-# block's most threads).
+# Threads of a block that reduce one element: where several blocks share its terms (experience value), and where one block has
+# them all (1024: a block's most threads).
 SHARED_ELEMENT_THREADS, LONE_BLOCK_THREADS = 256, 1024
 # Most terms of an element that one block reduces, so that what follows can be in the same launch (experience value).
 MAX_LONE_BLOCK_TERMS = 1 << 14

@@ -29,27 +29,29 @@ from polyker.poly.isl import read_set
 from polyker.rewrite.materialise.pack_run import Tile, box_of
 from polyker.schedule.nests.nest import offset
 
-# Threads along x and y, and elements of each along them that are tried, of 32 bits; of wider ones there are fewer.
+# Threads along x and y, and elements of each along them that are tried, of 32 bits; of wider ones there are fewer
+# (chosen: 8 by 8 elements and 16 by 16 threads are what registers hold).
 BLOCK_SIDE_THREADS = 16
 THREAD_ELEMENTS = (8, 4, 2)
 # Terms on chip at once, about (experience value); blocks of a multiprocessor for which shared memory has to suffice, as registers
 # do.
 TERMS_ON_CHIP = 16
 MIN_RESIDENT_BLOCKS = 2
-# Parts of a multiprocessor that issue instructions, steps on chip at most.
-SCHEDULERS, MOST_STAGES = 4, 4
-# Registers of a thread beside its elements and what it multiplies, and the most that two blocks to a multiprocessor leave it.
-OTHERS, REGISTERS = 40, 128
-# The part of the cycles of a whole sum that one in runs may take at most, as both are estimates.
-PAYS = 0.7
-# Numbers of runs that are tried, and of blocks to each multiprocessor that others come to.
+# Parts of a multiprocessor that issue instructions (CUDA C++ Programming Guide); most steps on chip (experience value).
+SCHEDULERS, MAX_STAGES = 4, 4
+# Registers of a thread beside its elements and what it multiplies (experience value), and the most that two blocks of 256 threads
+# leave it of a multiprocessor's 65,536.
+OTHER_REGISTERS, MAX_REGISTERS = 40, 128
+# Greatest share of the cycles of a whole sum that one in runs may take, as both are estimates (chosen).
+MAX_CYCLES_SHARE = 0.7
+# Numbers of runs that are tried, and of blocks to each multiprocessor that others come to (chosen).
 RUN_COUNTS, BLOCKS_PER_MULTIPROCESSOR = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), range(1, 9)
 # Least extents of a row or column, and of the reduction, for which tiles are on chip (experience values).
 MIN_TILED_EXTENT, MIN_TILED_TERMS = 16, 8
 # Where there are this many times fewer blocks than multiprocessors, each with more terms than this, threads share the terms
 # (experience values).
 BLOCK_SHORTAGE, MIN_SHARED_TERMS = 4, 1024
-# Values that an index of unknown extent is taken to have: at least, and for each that other schedules take it to have.
+# Values that an index of unknown extent is taken to have: at least, and for each that other schedules take it to have (chosen).
 UNKNOWN_EXTENT, UNKNOWN_EXTENT_FACTOR = 64, 4
 
 
@@ -175,7 +177,7 @@ def choose_runs(measured: MeasuredStatement, kept: tuple[str, ...], gpu: Gpu) ->
             count = -(-extent // run)
             cycles = c.cycles(terms // extent * run, count, gpu)
             if count > 1:
-                cycles = (cycles + GPU_LAUNCH + 2 * count * elements / gpu.bandwidth * gpu.clock) / PAYS
+                cycles = (cycles + GPU_LAUNCH + 2 * count * elements / gpu.bandwidth * gpu.clock) / MAX_CYCLES_SHARE
             if cycles < best[0]:
                 best = cycles, Runs(along, count, run) if count > 1 else None
     return best[1]
@@ -208,7 +210,7 @@ def _candidates(measured: MeasuredStatement, kept: tuple[str, ...], gpu: Gpu, *,
     # A wait leaves out the copies of the iterations between a copy and its use: with two stages there are none. With more, each
     # block has to have so many steps.
     known = all(measured.bounds[i][1] is not None for i in statement.reduced)
-    most = MOST_STAGES if known and read_set(statement.domain).is_box() else 2
+    most = MAX_STAGES if known and read_set(statement.domain).is_box() else 2
     found: list[_Candidate] = []
     for high, across in product(THREAD_ELEMENTS, THREAD_ELEMENTS):
         chosen = ContractionTiling(
@@ -225,7 +227,7 @@ def _candidates(measured: MeasuredStatement, kept: tuple[str, ...], gpu: Gpu, *,
         loads = -(-high // at_once) - (-across // at_once)
         effort = high * across + GPU_ITERATION + GPU_READ * loads + GPU_COPY * (high + across)
         chosen = replace(chosen, stages=min(most, _stages(chosen, effort, shared, gpu)), later=gpu.copies_later)
-        used = min(REGISTERS, registers * (high * across + high + across) + OTHERS)
+        used = min(MAX_REGISTERS, registers * (high * across + high + across) + OTHER_REGISTERS)
         resident = gpu.resident_blocks(BLOCK_SIDE_THREADS * BLOCK_SIDE_THREADS, used, shared * chosen.stages)
         found.append(_Candidate(chosen, count, effort, max(1, resident)))
     return found
@@ -240,7 +242,7 @@ def _stages(chosen: ContractionTiling, effort: float, shared: int, gpu: Gpu) -> 
     step = next((-(-chosen.extents[i] // n) for i, n in reversed(chosen.terms) if n is not None), 1)
     cycles = terms * effort * chosen.row.threads * chosen.column.threads / (gpu.warp * SCHEDULERS)
     return max(
-        1, min(1 + -(-GPU_LATENCY // int(cycles)), MOST_STAGES, step, gpu.shared // MIN_RESIDENT_BLOCKS // shared)
+        1, min(1 + -(-GPU_LATENCY // int(cycles)), MAX_STAGES, step, gpu.shared // MIN_RESIDENT_BLOCKS // shared)
     )
 
 

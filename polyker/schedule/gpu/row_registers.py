@@ -29,7 +29,7 @@ from polyker.schedule.gpu.map import MAX_ACCESS_BYTES, at_once
 from polyker.schedule.gpu.rows import RowLaunch
 from polyker.schedule.tree.nodes import Promotion
 
-# Registers of 32 bits that a thread has for elements of rows; elements of a row for which it pays to have more threads.
+# Registers of 32 bits that a thread has for elements of rows; elements of a row for which more threads pay (experience values).
 ROW_REGISTERS, ROW_ELEMENTS_PER_THREAD = 32, 16
 
 

@@ -29,10 +29,10 @@ from polyker.schedule.nests.nest import band, offset, shared
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Tree, statements_of
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
-# Bytes of shared memory reserved for results and for block reductions.
+# Bytes of shared memory reserved for results and for block reductions (chosen).
 RESULT_SHARED_BYTES = 1 << 10
 
-# Rows of a block whose threads are one warp a row.
+# Most rows of a block whose threads are one warp a row: 256 threads (experience value).
 WARP_ROWS = 8
 
 

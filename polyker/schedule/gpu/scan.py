@@ -33,11 +33,12 @@ from polyker.schedule.gpu.map import AXES, BLOCK_THREADS
 from polyker.schedule.nests.nest import Nest, offset
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
-# Bytes of the terms of a thread's run, and their most. Threads on a row of shared memory have their elements in other banks.
+# Bytes of the terms of a thread's run, and their most (experience values). Threads on a row of shared memory have their elements
+# in other banks (CUDA C++ Programming Guide).
 RUN_BYTES, MAX_RUN_TERMS, SHARED_BANKS = 32, 8, 32
-# Terms for which a row is dealt out to threads where rows are many; those that a block takes of a row, at most.
+# Least terms for which a row is dealt out to threads where rows are many; most that a block takes of a row (experience values).
 MIN_SHARED_ROW_TERMS, MAX_BLOCK_ROW_TERMS = 64, 1 << 16
-# Rows of a block whose threads are one warp a row.
+# Most rows of a block whose threads are one warp a row: 256 threads (experience value).
 WARP_ROWS = 8
 
 

@@ -39,11 +39,11 @@ UNFIT = register(
     "a buffer holds a temporary, around all that uses it, with one extent a dimension",
 )
 
-# Bytes of all small buffers of a kernel: they lie on the stack of the thread that calls it.
+# Most bytes of all small buffers of a kernel (chosen): they lie on the stack of the thread that calls it, of 8 MiB as a rule.
 MAX_STACK_BYTES = 1 << 20
 # Bytes of all buffers that the threads of a block share: no GPU that is known has more for them.
 MAX_SHARED_BYTES = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
-# Elements of one buffer: it is to hold a part of what memory holds.
+# Most elements of one buffer (chosen): it is to hold a part of what memory holds.
 MAX_BUFFER_ELEMENTS = 1 << 28
 
 

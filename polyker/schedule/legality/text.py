@@ -50,7 +50,7 @@ def instances_and_element(scop: Scop, pairs: isl.Map, tensor: str) -> tuple[str,
     return one, other, label(scop, tensor) + (f"[{', '.join(places)}]" if places else "")
 
 
-# Parts of a relation up to which the least of its pairs is looked for.
+# Most parts of a relation of which the least pair is looked for (chosen; bounds isl's time).
 _MAX_SEARCHED_PARTS = 8
 
 

@@ -114,11 +114,8 @@ def _rows_across(measured: MeasuredStatement, plan: TilePlan, terms: tuple[str, 
     if not _may_return(measured, terms[0], rows, results, target):
         return None
     whole = prod(measured.extent(i) for i in measured.bounds)
-    across = any(
-        abs(a.stride(terms[0])) * a.itemsize < UNKNOWN_STRIDE and whole * a.itemsize > target.cache(2).size
-        for a in reads
-    )
-    return rows if across else None
+    far = [a for a in reads if whole * a.itemsize > target.cache(2).size]
+    return rows if any(abs(a.stride(terms[0])) * a.itemsize < UNKNOWN_STRIDE for a in far) else None
 
 
 def around_block(measured: MeasuredStatement, plan: TilePlan, term: str) -> tuple[str, ...]:

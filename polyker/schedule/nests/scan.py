@@ -37,8 +37,8 @@ from polyker.schedule.tree.nodes import Sequence as TreeSequence
 # Independent recurrences side by side (experience value): enough to hide a step's latency, few enough for the prefetchers'
 # streams.
 INDEPENDENT_CHAINS = 6
-# Cycles of each vector of a scan besides.
-SCANNED = 4.0
+# Cycles of each vector of a scan besides combining its lanes (experience value).
+SCAN_VECTOR_CYCLES = 4.0
 
 
 def scan_order(measured: MeasuredStatement, free: Sequence[str], vector: str | None) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def beside_scan(
 
 def _scanned(lanes: int) -> float:
     """Return the cycles of an element where vectors along the recurrence are scanned."""
-    return (log2(lanes) * (SHUFFLE + OPERATION) + SCANNED) / lanes
+    return (log2(lanes) * (SHUFFLE + OPERATION) + SCAN_VECTOR_CYCLES) / lanes
 
 
 def vector_scan_nest(measured: MeasuredStatement, order: tuple[str, ...], lanes: int) -> Nest:

@@ -23,10 +23,10 @@ from polyker.machine.model import Target
 from polyker.poly.steps import MAX_REGISTER_DISTANCE
 
 # Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of an element where rows go one by
-# one, and of an access where they are gathered.
-MOVED, ALONE, GATHERED = 1.0, 0.45, 1.0
-# Cycles that a function of floats is waited for; twice that for doubles.
-WAIT = 40.0
+# one, and of an access where they are gathered (experience values).
+MOVE_CYCLES, SINGLE_ELEMENT_CYCLES, GATHERED_CYCLES = 1.0, 0.45, 1.0
+# Cycles that a function of floats is waited for; twice that for doubles (experience value).
+FUNCTION_LATENCY = 40.0
 
 
 def across_rows(
@@ -53,12 +53,12 @@ def across_rows(
     apart = 1 + sum(abs(a.stride(row)) > 1 for a in reads)
     functions = width * sum(cost_of(e.op).usual for e in operations if is_costly(e))
     computed = len(operations) + functions
-    waits = _waits(expr, write.tensor, target.fma_latency, WAIT * width) - target.fma_latency
-    cost = max(computed + len(reads) + apart * (log2(lanes) + MOVED), waits) * -(-extent // lanes) / extent
+    waits = _waits(expr, write.tensor, target.fma_latency, FUNCTION_LATENCY * width) - target.fma_latency
+    cost = max(computed + len(reads) + apart * (log2(lanes) + MOVE_CYCLES), waits) * -(-extent // lanes) / extent
     if plan.vector is None:
-        other = ALONE * (len(operations) + len(reads) + 1) + functions
+        other = SINGLE_ELEMENT_CYCLES * (len(operations) + len(reads) + 1) + functions
     elif abs(write.stride(plan.vector)) > 1:
-        other = computed / lanes + GATHERED * apart
+        other = computed / lanes + GATHERED_CYCLES * apart
     else:
         other = plan.cost
     if cost >= other:

@@ -15,7 +15,7 @@ from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 # Most disjoint isl sets, with symbolic sizes, of the terms that all results of a tile share and of the others: more take isl
 # seconds.
 MAX_SYMBOLIC_PIECES = 2
-# Most values of an iterator by which the reduction's iterations are split.
+# Most values of an iterator by which the reduction's iterations are split (chosen; bounds the code).
 MAX_SPLIT_VALUES = 8
 
 

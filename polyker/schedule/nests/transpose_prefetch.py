@@ -28,7 +28,7 @@ from polyker.schedule.nests.transpose import across_sizes, panel_of
 # part of the second cache that they may fill, as its divisor.
 MIN_PREFETCH_BYTES, SECOND_CACHE_DIVISOR = 8192, 4
 # Least ratio of a loop's trip count to the prefetch distance, so that the useless prefetches of its last iterations matter
-# little.
+# little (chosen).
 MIN_TRIPS_PER_DISTANCE = 16.0
 
 

@@ -27,10 +27,13 @@ from polyker.schedule.tree.nodes import Band, Member, MemberKind, ScheduleTree, 
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
 from polyker.schedule.tree.places import at_loops, check_size, refuse_nested_vectors
 
-# More copies than this in one nest of unrolled loops cost seconds of LLVM's time and no kernel gains by them.
+# Most copies in one nest of unrolled loops: more cost seconds of LLVM's time, and no kernel gains by them.
 UNROLL_LIMIT = 2000
+# Most lanes of a vector: four registers of 512 bits of the narrowest elements, bytes.
 LANES_LIMIT = 256
+# Sizes of tiles stay far from where 64-bit integers end.
 SIZE_LIMIT = 1 << 31
+# Most threads of a loop, as many as polyker.codegen.llvm.jit.pool has for a region.
 THREADS_LIMIT = 256
 
 

@@ -15,7 +15,7 @@ from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Tr
 from polyker.schedule.tree.places import at_loops, with_children
 from polyker.schedule.tree.to_isl import Way, scope_ways
 
-# Bytes of one buffer: what is larger would not stay in the first cache, and the stack has to hold it.
+# Most bytes of one buffer (chosen): what is larger would not stay in the first cache, and the stack has to hold it.
 MAX_BUFFER_BYTES = 1 << 16
 
 _ROLES = {Role.INPUT: "input", Role.OUTPUT: "output", Role.INOUT: "in-out argument"}

@@ -53,11 +53,11 @@ from polyker.schedule.tree.nodes import (
     loops,
 )
 
-# Values of an iterator whose bounds depend on sizes that nothing is known of.
+# Values that an iterator is taken to have whose bounds depend on sizes that nothing is known of (chosen).
 GUESSED_TRIPS = 512
-# How much faster a loop further in has to be to be taken.
+# Greatest ratio of cycles, to an outer loop's, for a loop further in to be taken (chosen).
 INNER_MARGIN = 0.95
-# The same for a wavefront further in: it gives up the reuse that a tile has in a cache.
+# The same for a wavefront further in: it gives up the reuse that a tile has in a cache (experience value).
 WAVE_MARGIN = 0.75
 # How many iterations of an inner loop waves may go on for each of the outer one: 2 where a row needs the next one's old values.
 MAX_WAVE_SKEW = 2
@@ -68,7 +68,7 @@ STRIPS_PER_THREAD = (2, 3, 4)
 MIN_TENSOR_BYTES, MIN_STRIP_ROW_BYTES = 32 << 20, 8192
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
-PARTIAL = 5.0
+WORK_PER_BYTE = 5.0
 TRIMMED_LOOP_SHARE = 0.05  # share of a loop at either end that the test for equally long iterations ignores
 MAX_PRIVATE_BYTES = 256 << 20  # budget of bytes of all threads' private buffers (experience value)
 
@@ -329,7 +329,7 @@ class _LoopSearch:
         count = self._trips(members[n], here.outer)[0]
         work = sum(here.work[s] for s in first)
         rest_work = sum(here.work[s] for s in last)
-        rest_work += PARTIAL * here.runs * sum(p.elements() * self._itemsize(p.tensor) for p in found.promotions)
+        rest_work += WORK_PER_BYTE * here.runs * sum(p.elements() * self._itemsize(p.tensor) for p in found.promotions)
         return _Parallel(tree, work * -(-count // self.threads) / count + rest_work + here.runs * REGION_OPERATIONS)
 
     def _is_uneven(self, statement: str) -> bool:

@@ -20,7 +20,9 @@ from polyker.cost.table import GAIN, GAIN_OF_KIND, ROW
 from polyker.machine.model import Target
 from polyker.schedule.time.skew import Distance, Front, SkewedStatement, reach
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+# Steps, and values of an index in tiles of vectors, that a tile is tried with (chosen); no more are taken for unknown numbers of
+# steps.
+TILE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class TimeCosts:
     def steps(self) -> int:
         """The number of time steps; many where it is not known."""
         found = self.places[0].bounds.get(self.places[0].clock)
-        return SIZES[-1] if found is None else found[1] - found[0] + 1
+        return TILE_SIZES[-1] if found is None else found[1] - found[0] + 1
 
     @cached_property
     def vector(self) -> tuple[int, int] | None:
@@ -129,7 +131,7 @@ class TimeCosts:
         return sum(found.values())
 
     def _choices(self) -> Iterator[TimeTiles]:
-        counts = dict.fromkeys(_even(self.steps, n) for n in SIZES[1:] if n < 2 * self.steps)
+        counts = dict.fromkeys(_even(self.steps, n) for n in TILE_SIZES[1:] if n < 2 * self.steps)
         choices = [[(f, n) for n in (0, *self._sizes(f))] for f in self.fronts]
         for sizes in product(*choices):
             cut = tuple((f, n) for f, n in sizes if n)
@@ -140,7 +142,7 @@ class TimeCosts:
 
     def _sizes(self, front: Front) -> Iterator[int]:
         unit = self.vector[1] if self.vector is not None and self.vector[0] == front.dimension else 1
-        for n in SIZES:
+        for n in TILE_SIZES:
             if n * unit < self._extents[front.dimension]:
                 yield n * unit
 

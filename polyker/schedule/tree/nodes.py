@@ -109,7 +109,7 @@ class Sequence:
     children: tuple[Filter, ...]
 
 
-# Bytes of one buffer that may lie on the stack of the thread that calls; a larger one lies in memory that the call brings.
+# Most bytes of one buffer on the stack of the thread that calls (chosen); a larger one lies in memory that the call brings.
 MAX_STACK_BUFFER_BYTES = 1 << 15
 
 
