@@ -17,7 +17,7 @@ from polyker.errors.base import failure
 from polyker.errors.codegen import COMPILER_FAILED, NO_NVCC
 from polyker.machine.model import Target
 
-SECONDS = 300
+MAX_COMPILE_SECONDS = 300  # of nvcc, which takes some seconds for most kernels (chosen)
 _HOST_COMPILERS = ("g++", "clang++", "cl")
 
 
@@ -115,7 +115,7 @@ def _called(*command: str) -> subprocess.CompletedProcess[str]:
     """Return what came of nvcc; raises InternalError where it cannot be run, or does not end."""
     try:
         return subprocess.run(  # noqa: S603
-            command, text=True, errors="replace", capture_output=True, timeout=SECONDS, check=False
+            command, text=True, errors="replace", capture_output=True, timeout=MAX_COMPILE_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise failure(COMPILER_FAILED, compiler="nvcc", reason=error) from error

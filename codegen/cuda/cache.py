@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-MAX_CACHE_BYTES = 256 << 20  # bytes
-_FORMAT = 1
+MAX_CACHE_BYTES = 256 << 20  # bytes of all binaries that are kept: some thousand (chosen)
+_FORMAT = 1  # of a cache's entries: another number where what they hold changes
 _logger = logging.getLogger("polyker")
 
 

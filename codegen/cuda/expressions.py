@@ -20,7 +20,7 @@ from polyker.ir.expr import ARITHMETIC, COMPARISONS
 from polyker.ir.functions import TABLE, Function
 from polyker.ir.functions.composition import composed
 
-I32_LIMIT = 1 << 31
+I32_LIMIT = 1 << 31  # signed integers of 32 bits stay below it
 _COMPLEX = frozenset({*ARITHMETIC, *COMPARISONS, "sub", "minimum", "maximum"} - {"floordiv", "mod"}) | {
     f.name for f in TABLE.values() if f.complex
 }

@@ -50,13 +50,13 @@ from polyker.errors.base import InternalError
 from polyker.ir.functions import OPERATORS, TABLE, cost_of
 
 _UPDATES = {"add": "+=", "mul": "*="}
-# Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them.
-# A block has whole warps' registers, however few its threads, and some multiprocessors take no more than 16 blocks.
+# Threads of a multiprocessor that ptxas is to find registers for, at least. Where it is told nothing it spills for more of them
+# (seen). A block has whole warps' registers, however few its threads, and some multiprocessors take no more than 16 blocks.
 MIN_RESIDENT_THREADS = 512
 # Iterations of a loop that the compiler is to take together: loads in flight at a time, on top of what the schedule unrolled.
 # And iterations of one that has nothing but few statements in it, so that the reads of one wait while the others compute: at
 # most `MAX_UNROLLED_STATEMENTS` statements become of it. A function that is tens to hundreds of instructions counts as
-# `FUNCTION_STATEMENTS` more.
+# `FUNCTION_STATEMENTS` more (experience values).
 UNROLL_FACTOR, MAX_UNROLLED_STATEMENTS, FUNCTION_STATEMENTS = 4, 512, 64
 _LONG = frozenset(op for op in (*OPERATORS, *TABLE) if cost_of(op).long_on_gpus)
 

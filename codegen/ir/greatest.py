@@ -17,7 +17,7 @@ from polyker.codegen.ir.polynomial import Poly, expression, plus, polynomial, sc
 from polyker.codegen.ir.simplify_index import IndexRange, has_load, simplify_expression
 from polyker.codegen.ir.walk import names_in, substitute
 
-# Steps that one search may take: minima and maxima of minima and maxima fork it.
+# Most steps of one search (chosen): minima and maxima of minima and maxima fork it.
 MAX_SEARCH_STEPS = 256
 
 

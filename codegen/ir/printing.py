@@ -35,7 +35,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.ir.dtypes import bool_, i64
 
-# Buffers of one extent that are shown one in another.
+# Most buffers of one extent that are shown one in another (chosen).
 _MAX_NESTED_BUFFERS = 16
 
 _INFIX = {

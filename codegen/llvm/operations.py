@@ -18,7 +18,7 @@ from polyker.ir.functions import TABLE, cost_of
 _FCMP = {"lt": "fcmp olt", "le": "fcmp ole", "gt": "fcmp ogt", "ge": "fcmp oge", "eq": "fcmp oeq", "ne": "fcmp une"}
 _ICMP = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _INT = {"add": "add", "mul": "mul", "sub": "sub"}
-_BITS = {"float": 32, "double": 64}
+_FLOAT_BITS = {"float": 32, "double": 64}
 _BITS_OF = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor"}
 _BOOL = {"add": "or", "mul": "and", "and": "and", "or": "or", "maximum": "or", "minimum": "and"}
 
@@ -51,7 +51,7 @@ def multiply_add(b: IRBuilder, x: Reg, y: Reg, z: Reg) -> Reg:
 
 def _fills_register(b: IRBuilder, elem: str, lanes: int) -> bool:
     """Whether a vector is all of a register, or of the first half or quarter of one, whose instructions AVX-512 has, too."""
-    return b.avx512 and lanes * _BITS[elem] in (128, 256, 512)
+    return b.avx512 and lanes * _FLOAT_BITS[elem] in (128, 256, 512)
 
 
 def fused(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
@@ -128,7 +128,7 @@ def masked_extremum(b: IRBuilder, op: str, x: Reg, y: Reg) -> Reg:
     x, y = b.unify(x, y)
     if not _fills_register(b, x.elem, x.lanes):
         return free_extremum(b, op, x, y)
-    size = x.lanes * _BITS[x.elem]
+    size = x.lanes * _FLOAT_BITS[x.elem]
     name = f"llvm.x86.avx512.mask.cmp.p{x.elem[0].replace('f', 's')}.{size}"
     mask = f"<{x.lanes} x i1>"
     last, rounding = (", i32", ", i32 4") if size == 512 else ("", "")

@@ -39,7 +39,7 @@ from polyker.codegen.passes.simplify import InCopies
 from polyker.ir.dtypes import i64
 from polyker.machine.model import Target
 
-# Bytes that buffers are aligned to, and filled with zeros by.
+# Bytes of a cache line: buffers are aligned to it, and filled with zeros by so many.
 _LINE_BYTES = 64
 
 

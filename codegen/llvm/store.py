@@ -17,8 +17,8 @@ from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.codegen.passes.fold_lanes import REDUCIBLE
 from polyker.ir.dtypes import DType
 
-# Vectors whose values wait in registers until all are computed.
-_TOGETHER = 4
+# Vectors whose values wait in registers until all are computed (experience value).
+_VECTORS_AT_ONCE = 4
 
 
 def store(e: LlvmExpressions, stmt: Store) -> None:
@@ -87,9 +87,9 @@ def store_last(e: LlvmExpressions, block: StmtBlock, emit: Callable[[StmtBlock],
     for the one before, all along a row, where results lie a vector behind the operands in their pages.
     """
     (place,) = (e.places[name] for name in _stored(block))
-    for first in range(0, len(block), _TOGETHER):
+    for first in range(0, len(block), _VECTORS_AT_ONCE):
         found = e.rows_past = []
-        for vector in block[first : first + _TOGETHER]:
+        for vector in block[first : first + _VECTORS_AT_ONCE]:
             emit((vector,))
         e.rows_past = None
         for base, data in found:

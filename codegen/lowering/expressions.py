@@ -19,7 +19,7 @@ _AST_OPS = {
     "fdiv_q": "floordiv", "pdiv_q": "floordiv", "pdiv_r": "mod", "zdiv_r": "mod", "eq": "eq", "le": "le", "lt": "lt",
     "ge": "ge", "gt": "gt", "and_": "and", "and_then": "and", "or_": "or", "or_else": "or", "cond": "where", "select": "where",
 }  # fmt: skip
-# Operands of which a tree is made instead of a tower.
+# Least operands of which a tree is made instead of a tower (chosen).
 _MIN_BALANCED_OPERANDS = 32
 _BOOLEAN = {"eq", "le", "lt", "ge", "gt", "and", "or"}
 

@@ -34,7 +34,8 @@ from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.table import REGION_OPERATIONS
 from polyker.ir.dtypes import i64
 
-# Operations (polyker.codegen.ir.work) of a whole loop from which on threads take part: 5 to 15 microseconds of one core's time.
+# Least operations (polyker.codegen.ir.work) of a whole loop for threads to take part: 5 to 15 microseconds of one core's time
+# (experience value).
 MIN_PARALLEL_OPERATIONS = 150_000
 # Products of trip counts must not overflow: what is beyond counts as so much.
 _MAX_TRIPS, _MAX_OPERATIONS = 1 << 15, 1 << 40

@@ -55,13 +55,13 @@ from polyker.ir.expr import TRANSCENDENTAL
 from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
 
-# Terms taken at once, and vector operations that they may have together; stores that make a tile.
+# Terms taken at once, and most vector operations of them together (experience values); stores that make a tile.
 UNROLL_FACTOR, MAX_UNROLLED_OPERATIONS, MIN_TILE_STORES = 4, 100, 4
 # Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
 # sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
 MIN_FULL_TILE_SUMS, MAX_PASSING_VALUES = 16, 8
-# Places a symbolic stride apart that such terms may read: a core keeps about as many pointers. LLVM goes from one to
-# the next where there are more, loads what all the terms read there, and the values take the sums' registers.
+# Most places a symbolic stride apart that such terms may read: a core keeps about as many pointers. LLVM goes from one to
+# the next where there are more, loads what all the terms read there, and the values take the sums' registers (experience value).
 MAX_POINTERS = 10
 # Divisor of the longest loop's work that a loop has to reach, and assumed trip count of a loop of unknown length (experience
 # values).

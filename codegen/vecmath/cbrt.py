@@ -12,6 +12,7 @@ from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.registers import exponent, repaired, scaled, significand
 
+# The series of (1 - e)^(-2/3) after its 1.
 _SERIES = (2 / 3, 5 / 9, 40 / 81, 110 / 243, 308 / 729)
 # The same estimate of numbers that are larger by the root of 2.
 _ESTIMATE_FROM_1 = tuple(c * 2.0 ** (-1 / 6 - k / 2) for k, c in enumerate(special.CBRT))

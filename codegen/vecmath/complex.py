@@ -18,8 +18,8 @@ from polyker.codegen.vecmath.core.double import two_product, two_sum
 
 Pair: TypeAlias = tuple[MathValue, MathValue]
 _INFINITE = float("inf")
-# Squares down to 2^-ROOM are far above the smallest normal number.
-_ROOM = {"f32": 90, "f64": 900}
+# Squares down to 2^-90 and 2^-900 are far above the smallest normal numbers, 2^-126 and 2^-1022.
+_SQUARE_EXPONENT = {"f32": 90, "f64": 900}
 
 
 def _scaled(b: MathBuilder, re: MathValue, im: MathValue) -> tuple[MathValue, MathValue, MathValue]:
@@ -48,7 +48,7 @@ def absolute(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     form = b.format(re)
     square = b.fma(re, re, im * im)
     # Neither has the square overflowed nor lost the smaller part's to subnormal numbers where that could be seen.
-    least, most = (form.bias - _ROOM[form.name]) << form.mantissa, (2 * form.bias) << form.mantissa
+    least, most = (form.bias - _SQUARE_EXPONENT[form.name]) << form.mantissa, (2 * form.bias) << form.mantissa
     rare = b.unsigned_ge(b.bits(square) - least, most - least) & (b.abs(re) + b.abs(im)).ne(0.0)
     usual = b.sqrt(square)
     repair = _absolute_f32 if form.name == "f32" else _absolute_f64
@@ -141,6 +141,7 @@ def exp2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     return b.select(gone, 0.0, x * factor), b.select(gone, 0.0, b.select(im.eq(0.0), im, y * factor))
 
 
+# What ln(2) as a double lacks of it; exp(700), near the greatest number.
 _LN2_LOW = 2.3190468138462996e-17
 _EXP_700 = 1.0142320547350045e304
 

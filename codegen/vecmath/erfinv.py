@@ -11,6 +11,7 @@ from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import two_product
 
+# The greatest w of P(w), and the middle of its interval.
 _LAST = 5.0
 _MIDDLE = 2.5
 

@@ -36,7 +36,7 @@ _CONSTANTS = {
         1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64
     ),
 }
-_LOG2E = 1.4426950408889634
+_LOG2E = 1.4426950408889634  # log2(e)
 
 
 @dataclass(frozen=True, slots=True)

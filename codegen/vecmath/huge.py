@@ -15,7 +15,7 @@ from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
 
 _WORDS = (0, *tables.TWO_OVER_PI)  # a word of zeros, for windows that begin left of the point
 _TABLE = "pk.two_over_pi"
-_LOW = (1 << 32) - 1
+_LOW = (1 << 32) - 1  # the low half of a word
 
 
 def _word(b: MathBuilder, index: MathValue) -> MathValue:

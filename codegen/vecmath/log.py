@@ -15,6 +15,7 @@ from polyker.codegen.vecmath.core.build import Format, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 from polyker.codegen.vecmath.core.registers import exponent, repaired, significand
 
+# The bits of sqrt(1/2), and the least normal number.
 _ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
 _LEAST_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 

@@ -13,7 +13,7 @@ from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
 from polyker.codegen.vecmath.core.piecewise import ROOTS
 from polyker.codegen.vecmath.core.registers import lookup, scaled
 
-_INTERVAL_BITS = 5
+_INTERVAL_BITS = 5  # of the significand
 _WIDTH = F32.mantissa - _INTERVAL_BITS
 _LEAST = 0x3F400000 + (1 << (_WIDTH - 1))  # the bits of the least m: 3/4 and half an interval
 _HALF, *_TAIL = tables.POW_LOG1P

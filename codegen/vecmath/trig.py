@@ -14,7 +14,7 @@ from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 
-_TWO_OVER_PI = 0.6366197723675814
+_TWO_OVER_PI = 0.6366197723675814  # 2 / pi
 _HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from polyker.codegen.llvm.text import Line, LoadedVector
 
-# Vectors that a piece of code has in registers beside its sums and those that others are made of.
+# Vectors that a piece of code has in registers beside its sums and those that others are made of (experience value).
 _RESERVED_REGISTERS = 3
 
 

@@ -23,11 +23,11 @@ from polyker.codegen.llvm.jit import binding as llvm
 from polyker.codegen.llvm.jit.build import own_library
 from polyker.machine.model import Target
 
-# Most threads of a region; bytes of a worker's stack; nanoseconds that a worker looks for work before it sleeps.
+# Most threads of a region; bytes of a worker's stack; nanoseconds that a worker looks for work before it sleeps (chosen).
 MAX_THREADS, WORKER_STACK_BYTES, SPIN_NANOSECONDS = 256, 4 << 20, 100_000
-# Nanoseconds that pass at least before workers are told anew what core to keep off: two system calls for each.
+# Least nanoseconds until workers are told anew what core to keep off (chosen): two system calls for each.
 _AFFINITY_NANOSECONDS = 1_000_000
-# Looks at the counter before the caller sleeps until the others are done; a look takes 10 to 50 ns.
+# Looks at the counter before the caller sleeps until the others are done (chosen); a look takes 10 to 50 ns.
 _SPIN_CHECKS = 4000
 _EXTERNALS = frozenset(
     {"pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate", "pthread_attr_setstacksize"}

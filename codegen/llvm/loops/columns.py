@@ -23,9 +23,9 @@ from polyker.codegen.passes.by_columns import lanes_across, outside, tile_of, ti
 from polyker.codegen.passes.unroll_terms import operations
 from polyker.ir.dtypes import i64
 
-# Operations that a tile may have, and steps that it has at least.
+# Most operations of a tile, and its least steps (chosen).
 _MAX_TILE_OPERATIONS, _MIN_TILE_STEPS = 400, 4
-# Tiles that a row has at least where steps before the first line, and behind the last one, are taken one by one.
+# Least tiles of a row where steps before the first line, and behind the last one, are taken one by one (experience value).
 _MIN_ALIGNED_TILES = 32
 
 

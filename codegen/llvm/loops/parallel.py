@@ -35,7 +35,7 @@ from polyker.ir.dtypes import i64
 # Names that no kernel has: the first value of the loop's variable, and the context's number of words.
 BEGIN, END = "\0begin", "\0end"
 
-# Pieces of a participant's share: so many may be taken over by others. More where iterations take unlike long.
+# Pieces of a participant's share: so many may be taken over by others. More where iterations take unlike long (chosen).
 PIECES, UNEVEN_PIECES = 4, 16
 
 

@@ -26,9 +26,10 @@ from polyker.codegen.llvm.text import IRBuilder, Reg, const
 from polyker.cost.memory import rows_at_once
 from polyker.machine.model import Target
 
-# Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not.
+# Rows of fewer bytes are streamed where they are whole lines, and stored through the caches where they are not (experience
+# value).
 MIN_PARTIAL_LINE_ROW_BYTES = 1280
-# Bytes of a row from which on it is taken by pieces side by side, and those of one piece that are taken in turn.
+# Least bytes of a row that is taken by pieces side by side, and those of one piece that are taken in turn (experience values).
 MIN_SPLIT_ROW_BYTES, PIECE_TURN_BYTES = 4 << 20, 512
 
 

@@ -43,7 +43,7 @@ MAX_GRID_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 # Bytes of shared memory that a kernel has without asking for more at its launch (ibid.); each buffer begins at such a multiple.
 STATIC_SHARED_BYTES, SHARED_ALIGNMENT = 48 << 10, 16
 
-# Blocks where their number follows from nothing that the host knows, along all such axes together.
+# Blocks where their number follows from nothing that the host knows, along all such axes together (chosen).
 UNKNOWN_BLOCKS = 1024
 
 

@@ -31,7 +31,7 @@ from polyker.machine.model import Target
 _ADDS = ("add", "sub", "larger", "smaller")
 _MULTIPLIES = ("mul", "multiply_add", "lt", "le", "gt", "ge", "eq", "ne")
 _EITHER = ("abs", "neg", "where", "and", "or", "not")
-# Most levels that nested sums of two may add to an expression's depth.
+# Most levels that nested sums of two may add to an expression's depth (chosen).
 _MAX_EXTRA_DEPTH = 32
 _MOVED = {"add": "fused_add", "sub": "fused_sub", "larger": "larger_masked", "smaller": "smaller_masked"}
 
