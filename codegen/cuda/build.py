@@ -1,4 +1,4 @@
-"""Printed CUDA text -> PTX and machine code, by NVRTC where it is installed, else by nvcc; and what ptxas says of the kernels."""
+"""Compile printed CUDA text to PTX and machine code, by NVRTC where it is installed, else by nvcc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digamma function as CUDA C, which CUDA's library lacks: the formulas and tables of vecmath_gamma.py, computed in f64."""
+"""The digamma function as CUDA C, which CUDA's library lacks: formulas and tables of vecmath, computed in f64."""
 
 from __future__ import annotations
 

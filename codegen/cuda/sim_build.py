@@ -1,4 +1,4 @@
-"""Printed CUDA text -> machine code of this machine's processor, by the system's C++ compiler: the target `cuda-sim`."""
+"""Compile printed CUDA text for this machine's processor by the system's C++ compiler: the target `cuda-sim`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from polyker.errors.codegen import COMPILER_FAILED, NO_COMPILER
 
 # Floating-point operations as they stand: nothing is contracted, nothing is taken to be finite.
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off")
-MAX_RUN_SECONDS = 300  # of the compiler, and of a simulated launch (chosen)
+RUN_SECONDS = 300  # of the compiler, and of a simulated launch (chosen)
 
 
 def compiler() -> str:
@@ -44,9 +44,7 @@ def compile_cxx(source: str, output: Path, *flags: str) -> None:
         command = [path, *FLAGS, *(f for f in flags if f not in objects), "-x", "c++", "-", "-x", "none", *objects]
         command += ["-o", temporary]
     try:
-        done = subprocess.run(
-            command, input=source, text=True, capture_output=True, timeout=MAX_RUN_SECONDS, check=False
-        )  # noqa: S603
+        done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=RUN_SECONDS, check=False)  # noqa: S603
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr[-500:]]
             raise failure(COMPILER_FAILED, compiler=Path(path).name, reason="; ".join(errors[:3]))
@@ -76,7 +74,7 @@ def cache_folder() -> Path:
 def version() -> str:
     """Return what the compiler says it is."""
     command = [compiler(), "--version"]
-    return subprocess.run(command, text=True, capture_output=True, timeout=MAX_RUN_SECONDS, check=False).stdout  # noqa: S603
+    return subprocess.run(command, text=True, capture_output=True, timeout=RUN_SECONDS, check=False).stdout  # noqa: S603
 
 
 @cache
@@ -108,7 +106,7 @@ def header() -> Path:
             written, made = Path(folder) / "header.h", Path(folder) / "header.gch"
             written.write_text(text, encoding="utf-8")
             command = [path, *FLAGS, *_KERNEL_FLAGS, "-x", "c++-header", str(written), "-o", str(made)]
-            subprocess.run(command, capture_output=True, timeout=MAX_RUN_SECONDS, check=False)  # noqa: S603
+            subprocess.run(command, capture_output=True, timeout=RUN_SECONDS, check=False)  # noqa: S603
             os.replace(written, plain)
             if made.exists():
                 os.replace(made, compiled)

@@ -1,4 +1,4 @@
-"""Simulated kernels under AddressSanitizer and ThreadSanitizer: programs of their own, as neither loads into Python's."""
+"""Run simulated kernels under AddressSanitizer and ThreadSanitizer, in processes of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from polyker.codegen.cuda.sim_build import MAX_RUN_SECONDS, compile_cxx, run_time, sim_text
+from polyker.codegen.cuda.sim_build import RUN_SECONDS, compile_cxx, run_time, sim_text
 from polyker.codegen.cuda.text import data_file
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -60,7 +60,7 @@ def run_checked(
             command = [setarch, "-R", *command]  # gcc's ThreadSanitizer does not know every layout of addresses
         environment = {**os.environ, **_OPTIONS, "POLYKER_SIM_SEED": str(seed)}
         done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, timeout=MAX_RUN_SECONDS, env=environment, check=False
+            command, capture_output=True, text=True, timeout=RUN_SECONDS, env=environment, check=False
         )
         raw = found.read_bytes() if found.exists() else b""
     report = "" if done.returncode == 0 else done.stderr or f"the program ended with {done.returncode}"

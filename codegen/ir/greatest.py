@@ -1,4 +1,4 @@
-"""The greatest value that an index expression has in a nest of loops, as an expression of what stands around the nest.
+"""Bound an index expression in a nest of loops from above, as an expression of what stands around the nest.
 
 A block of a triangle has `min(N, 128 * b + 128)` columns, `b` the block of rows: N at most, for b = ceil(N / 128) - 1. Loops are
 left from the innermost outwards; what comes out is never too small, and is the greatest value itself where the expression is

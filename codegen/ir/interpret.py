@@ -1,4 +1,4 @@
-"""The Kernel IR in NumPy: finds accesses outside buffers, reads of undefined elements, races, and barriers that threads miss.
+"""Interpret the Kernel IR in NumPy: finds accesses outside buffers, undefined reads, races, and missed barriers.
 
 Launches run thread by thread, the rest statement by statement: see `interpret_statements`.
 

@@ -1,10 +1,11 @@
-"""Checks that where threads meet in a kernel all of them come: no barrier or shuffle stands under what differs between them."""
+"""Check that all threads reach each barrier and shuffle: none stands under what differs between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from polyker.codegen.ir.kernel import (
+    WARP,
     Allocate,
     Barrier,
     For,
@@ -25,7 +26,6 @@ from polyker.codegen.ir.walk import bound_by, names_in, statements, subexpressio
 from polyker.errors.base import InternalError
 
 AXES = ("x", "y", "z")
-WARP = 32
 
 
 def check_meetings(kernel: KernelIR) -> None:

@@ -1,4 +1,4 @@
-"""Where the elements of a swizzled buffer lie: what its indices say, with an exclusive or that only the printer knows.
+"""Address swizzled buffers: their indices, with an exclusive or that only the printer knows.
 
     t[r, c]        ->  t[64 * r + (c ^ 4 * (r % 8))]
     t[8*q + 1, c]  ->  t[512 * q + (c ^ 4) + 64]

@@ -1,4 +1,4 @@
-"""How much a kernel does, roughly: whether it runs for so long that other threads should run meanwhile."""
+"""Estimate how much a kernel does: whether it runs for so long that other threads should run meanwhile."""
 
 from __future__ import annotations
 

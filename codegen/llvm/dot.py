@@ -1,5 +1,6 @@
-"""Sums of products of narrow integers as LLVM IR: several terms lie side by side in 32 bits, and one instruction multiplies and
-adds them (polyker.ir.instructions). Where a processor has none, and for single elements, the parts are taken out one by one.
+"""Emit sums of products of narrow integers: one instruction multiplies and adds several that share 32 bits.
+
+Where a processor has no such instruction (polyker.ir.instructions), and for single elements, the parts are extracted one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the threads of a block run between two barriers, dealt out to them.
+"""Distribute what a block runs between two barriers over its threads.
 
 isl writes what one thread runs, its numbers being parameters. Here loops over those numbers are put around the largest parts
 that hold no barrier: so a barrier stands in no such loop, and whatever is around one is the same for all threads.

@@ -1,4 +1,4 @@
-"""A scope's buffers before anything is in them.
+"""Hoist the initialisation of a scope's buffers out of loops.
 
     if n >= 1: for i: acc[i] = 0             for i: acc[i] = 0
     for k in 0:n: for i: acc[i] += …   ->    for k in 0:n: for i: acc[i] += …

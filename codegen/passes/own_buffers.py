@@ -1,4 +1,4 @@
-"""Accumulators of a tile: the nests over one store that a tile is made of, and whose STACK buffers hold nothing from before.
+"""Find the accumulators of a tile: the nests over one store, whose STACK buffers hold nothing from before.
 
     for k: unroll r: unroll c: vector v: acc[r, c, v] += A[i+r, k] * B[k, 16*(j+c)+v]
 

@@ -1,4 +1,4 @@
-"""The usual case of x^y in f32 from tables in registers (AVX-512): log x and 2^f, each from one of 32 entries and a polynomial.
+"""The usual case of x^y in f32 by tables in registers (AVX-512): log x and 2^f, 32 entries and a polynomial each.
 
 log x = k ln 2 - log(c) + log(1 + r) with 1 + r = c m, x = 2^k m, m in [3/4, 3/2) (a little more, so that one of the 32 intervals
 of m has 1 within, where c = 1 and nothing cancels), and c near the reciprocal of m's interval. Source of the method: Tang,

@@ -1,4 +1,4 @@
-"""What someone probably meant who typed another language's spelling: the text with it mended, where that is an operator.
+"""Repair texts in another language's spelling, where the repaired text is an operator.
 
 Each rule changes a text, or leaves it. A change is offered only if the whole text then is accepted, so that a hint can be typed
 as it stands.

@@ -1,4 +1,4 @@
-"""Spellings of whole statements in other languages: Tensor Comprehensions, Halide, Tullio and Einsum of Julia, C, LaTeX, NumPy.
+"""Statements as other languages spell them: Tensor Comprehensions, Halide, Julia, C, LaTeX, NumPy.
 
 Rules as in polyker.einsum_frontend.hints.repairs: each changes a text, or leaves it.
 """

@@ -1,4 +1,4 @@
-"""Contractions of einsum with more labels than a statement may have indices: fewer operands, and fewer dimensions, at a time.
+"""Einsum contractions with more labels than a statement may have indices: by fewer operands and dimensions at a time.
 
 Several operands are contracted pair by pair, in an order that opt_einsum finds. Of one contraction the dimensions of extent 1 are
 left out; if that is not enough, labels that the same operands and the output have become one, which may copy operands.

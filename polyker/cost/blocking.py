@@ -1,4 +1,4 @@
-"""Cache blocks of a reduction: which operands are packed, how many columns and terms stay together.
+"""Choose the cache blocks of a reduction: packed operands, and the columns and reduction iterations of a block.
 
 The operands that move with the vector are the columns' (a panel of them streams from the second cache), those that move
 with the unrolled iterators the rows' (a tile's rows stay in the first). The sizes are those of Low et al., "Analytical

@@ -1,4 +1,4 @@
-"""Choosing the register tile of one statement: the cheapest of those that the registers hold."""
+"""Choose the register tile of one statement: the cheapest of those that the registers hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler knows of a statement: its accesses' strides by iterator, and its iterators' extents."""
+"""Measure a statement for the cost model: the strides of its accesses by iterator, and its iterators' extents."""
 
 from __future__ import annotations
 

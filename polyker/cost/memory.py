@@ -1,4 +1,4 @@
-"""What memory costs one core, and what prefetch instructions and rows side by side are worth: functions of a machine's facts."""
+"""What memory costs one core, and what prefetches and rows side by side are worth, by a machine's facts."""
 
 from __future__ import annotations
 

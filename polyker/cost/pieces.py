@@ -1,4 +1,4 @@
-"""What a tile waits for operands that it reads in short pieces.
+"""What a register tile waits for operands that it reads in short pieces.
 
 The model of the tiles counts the loads of operands that stay in place along the vector as if they lay in the first cache. One
 that is read an element a cache line fetches whole lines for them, again for each tile. One that lies beyond all caches begins

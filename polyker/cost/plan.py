@@ -1,4 +1,4 @@
-"""The register tile of one statement: which iterator is the vector, which are unrolled, by how much; and what it is made from."""
+"""The register tile of one statement: its vector iterator, its unrolled iterators, and the values that it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefetch rows that come from memory: of sums, and of what shares its loop over rows with others.
+"""Choose the prefetches of sums, of register tiles, and of statements that share a loop over rows.
 
     for c: s += X[c]      ->      for c: prefetch X[c + 2048]; s += X[c]
 

@@ -1,4 +1,4 @@
-"""What a temporary costs that rewrites put between statements: its elements, the memory it may take, the cycles on its way."""
+"""What temporaries between statements cost: their elements, the memory that they may take, and their traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reads of a register tile cost: vectors, and cache lines where an operand lies; and the lines that it writes.
+"""What the reads of a register tile cost: vectors, and cache lines where an operand lies; and the lines it writes.
 
 A tile reads a line for each vector, and for each single element whose neighbours belong to other results. Where the first cache
 does not keep these lines until the next tile reads them, they come from the second one by one.

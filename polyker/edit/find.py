@@ -1,4 +1,4 @@
-"""Which statement and which loops a step means, by the names that people see."""
+"""Find the statement and the loops that a step means, by the names that people see."""
 
 from __future__ import annotations
 

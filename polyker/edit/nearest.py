@@ -1,4 +1,4 @@
-"""The nearest steps that are legal, for one that is not: few candidates, each proven."""
+"""Search the nearest legal steps for one that is not: few candidates, each proven."""
 
 from __future__ import annotations
 

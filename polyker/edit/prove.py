@@ -1,4 +1,4 @@
-"""The proof of an edited schedule, its refusal in the user's names, and the nearest that is legal."""
+"""Prove an edited schedule legal, or refuse it in the user's names with the nearest that is."""
 
 from __future__ import annotations
 

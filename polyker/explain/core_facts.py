@@ -1,4 +1,4 @@
-"""Facts of this machine's core, measured: rates of its caches and memory, its pipes, and what prefetch instructions are for.
+"""Measure the facts of this machine's core: rates of caches and memory, pipes, and what prefetches gain.
 
 Rates are in bytes a cycle of the core's clock, which is measured by a chain of additions. What a schedule has to know of patterns
 (rows side by side, requests into one cache or the other) is measured by kernels that are compiled for the one and the other.

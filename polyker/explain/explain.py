@@ -1,4 +1,4 @@
-"""Puts an explanation together from a compiled program: what was written, what was made of it, and the target."""
+"""Put an explanation together from a compiled program: what was written, what was made of it, and the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one core of this machine does at best, measured: fused multiply-adds from registers, copies from each level of memory.
+"""Measure the peak of one core of this machine: multiply-adds from registers, copies from each level of memory.
 
 `polyker doctor --measure` stores the rates in the user's cache folder; `explain` turns cycles into seconds where they are there.
 """

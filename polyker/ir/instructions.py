@@ -1,4 +1,4 @@
-"""Instructions that multiply narrow integers and add the products. To add one, add its row: docs/how_to/add_an_instruction.md.
+"""The table of dot-product instructions for narrow integers; docs/how_to/add_an_instruction.md adds a row.
 
 The factors lie side by side in 32 bits, the first lowest. Matrix units of GPUs have no row: no kernel asks for them yet.
 """

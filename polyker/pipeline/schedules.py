@@ -1,4 +1,4 @@
-"""The way from a program to a kernel of a proven schedule: alternatives, the most ambitious first, and what is left of them."""
+"""From a program to the kernel of a proven schedule: alternatives in order of ambition, until one is legal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accesses of a statement, as what moves statements past each other sees them."""
+"""The accesses of a statement, as far as they decide whether it may move past another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: work that a signal handler cannot interrupt, on a thread of its own, while the caller waits and can be interrupted.
+"""Run work that no signal handler may interrupt on a thread of its own, while the caller waits interruptibly.
 
 Python runs signal handlers in the main thread, between any two bytecodes. One that raises (Ctrl-C, a time limit) inside a
 function that isl calls leaves isl with nothing where it expects a result; inside an import it leaves half a library; between

@@ -1,4 +1,4 @@
-"""Matching what a caller gives to the parameters and outputs of a program."""
+"""Match what a caller gives to the parameters and outputs of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calling a compiled kernel: a plan for operands of certain types, shapes and strides, and its execution."""
+"""Call a compiled kernel: plan operands of certain types, shapes and strides, and execute the plan."""
 
 from __future__ import annotations
 

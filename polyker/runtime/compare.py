@@ -1,4 +1,4 @@
-"""How far two results are apart: the largest error in units in the last place, and where."""
+"""Measure how far two results differ: the largest error in units in the last place, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gathered index that is out of range: which one, where, and its value. Looked for once a kernel has said that there is one.
+"""Find the gathered index that is out of range, and its value, once a kernel has reported that there is one.
 
 The arguments of the call are read again, statement by statement in the order of the text, by NumPy. What is gathered by
 temporaries or by what the operator writes is not there any more: then the kernel's guard says which access it was.

@@ -1,4 +1,4 @@
-"""When a kernel is made for one shape and when for symbolic sizes, and which dimensions share a symbol."""
+"""Decide whether a kernel is made for one shape or for symbolic sizes, and which dimensions share a symbol."""
 
 from __future__ import annotations
 

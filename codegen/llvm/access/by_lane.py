@@ -1,4 +1,4 @@
-"""Gathers and scatters of narrow elements: a function for each type that takes the active lanes one after the other.
+"""Emit gathers and scatters of narrow elements: a function for each type that takes the active lanes in turn.
 
 No x86 processor gathers or scatters elements of fewer than four bytes. LLVM writes such a vector's accesses out lane by lane,
 those under a mask with a branch each: 64 lanes of a byte in an unrolled tile become thousands of blocks, on which its

@@ -1,4 +1,4 @@
-"""The element offsets of accesses, kept: copies of a statement have the same ones again and again, or differ by a constant."""
+"""Cache the element offsets of accesses: copies of a statement have equal ones, or differ by a constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LLVM IR is emitted in: the places of buffers, the values of variables, the lanes; index polynomials and pointers there."""
+"""The scope of emitted LLVM IR: buffers' pointers, variables' values, active lanes, and index polynomials."""
 
 from __future__ import annotations
 

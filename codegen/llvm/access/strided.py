@@ -1,5 +1,4 @@
-"""Accesses along a small stride, by whole vectors: elements are picked out of what is loaded, and interleaved into what is
-stored.
+"""Emit accesses along a small stride as whole vectors, whose elements are shuffled out, or interleaved.
 
     x = X[2i]; y = X[2i+1]      two vectors of X, loaded once, and two shuffles
     Y[2i] = x; Y[2i+1] = y      two shuffles, and two whole vectors stored

@@ -1,4 +1,4 @@
-"""Transposed loads: what a TRANSPOSE loop reads by columns is loaded by rows and transposed in registers.
+"""Emit transposed loads: what a TRANSPOSE loop reads by columns is loaded by rows, and transposed in registers.
 
 A load whose lanes lie in different rows of memory is a gather. Where the next iteration of the loop around reads the next
 element of each row, some iterations together read pieces of the rows: 16 bytes of each, four rows' pieces to a register of

@@ -1,4 +1,4 @@
-"""Transposed stores: what a TRANSPOSE loop writes by columns is transposed in registers and stored by rows.
+"""Emit transposed stores: what a TRANSPOSE loop writes by columns is transposed in registers, and stored by rows.
 
 As many columns as a vector has lanes are a square. First the squares of elements within 16 bytes are transposed, then the
 square of these: log2(lanes) rounds of two-register shuffles, none of which needs a table of indices on x86.

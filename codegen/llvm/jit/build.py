@@ -1,4 +1,4 @@
-"""LLVM IR text -> machine code: parse, verify, check what it calls, optimise, emit, link."""
+"""Compile LLVM IR text to machine code: parse, verify, check what it calls, optimise, emit, link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way from a call in Python to a kernel: one function of CPython's vectorcall convention, in LLVM IR, made once a process.
+"""Emit the entry from Python to a kernel: one function of CPython's vectorcall convention, once a process.
 
 It knows no kernel. What a call must look like stands in tables that the run time fills (codegen.llvm.jit.call_table): it reads
 element type, shape and strides from the arrays' own structs, compares them with each row, and calls the row's kernel. A call that

@@ -1,4 +1,4 @@
-"""Whether a tile stores whole lines of a result that exceeds the caches: a condition where sizes of the call decide."""
+"""Decide whether a tile stores whole lines of a result beyond the caches, by a condition on the call's sizes."""
 
 from __future__ import annotations
 

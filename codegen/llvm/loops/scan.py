@@ -1,4 +1,4 @@
-"""SCAN loops: each element is the one before combined with a term, by an operator whose operands may be grouped in any way.
+"""Emit SCAN loops: each element combines the one before with a term, by an associative operator.
 
     for t in lo:hi: S[t] = max(S[t-1], X[t])       before = S[lo-1]
                                                    for each vector x of X: x = x max (x, one lane on) max (two lanes on) …

@@ -1,4 +1,4 @@
-"""Tiles that are transposed in registers, of a result that exceeds the caches: their rows are stored past them, line by line.
+"""Emit tiles that are transposed in registers, of results beyond the caches: their rows are streaming stores by lines.
 
     for i.tile: transpose j: vector i: O[j, i.tile + i] = X[i.tile + i, j]
 

@@ -1,4 +1,4 @@
-"""VECTOR loops: straight code, one vector instruction for all iterations, under a mask where they may be fewer than its lanes."""
+"""Emit VECTOR loops: one vector instruction for all iterations, masked where they may be fewer than its lanes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Accesses of up to 16 bytes: neighbouring elements that a thread of a GPU stores or copies one after another go at once, and so
-does what they are computed from, where that lies side by side, too.
+"""Vectorise accesses of neighbouring elements by one thread of a GPU: up to 16 bytes at once.
+
+What they are computed from goes at once as well, where that is contiguous, too.
 
     t[4*x] = a[4*x];  t[4*x + 1] = a[4*x + 1];  …        ->  t[4*x .. 4*x + 3] = a[4*x .. 4*x + 3]
 

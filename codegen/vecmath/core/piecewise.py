@@ -1,4 +1,4 @@
-"""Functions as polynomials of their own on each of 32 intervals, whose coefficients are looked up in registers (AVX-512, f32).
+"""Polynomials on each of 32 intervals, whose coefficients are looked up in registers (AVX-512, f32).
 
 The intervals are those of a + 1, an eighth of its power of two wide: narrow near 0, where these functions bend, and five bits
 of its representation tell them. Source of the method: Tang, "Table-lookup algorithms for elementary functions and their error

@@ -1,4 +1,4 @@
-"""Coverage: every element of an output is written, every element is written before it is read, and `=` writes an element once.
+"""Check coverage: all elements of outputs are written, all before they are read, and by `=` once.
 
 Exact by isl; the plain cases (a statement that writes its whole target) are seen without it. A reduction defines the
 elements of its target from its start: those it adds nothing to because a `for` or `where` left them out hold the identity,

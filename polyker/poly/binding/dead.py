@@ -1,4 +1,4 @@
-"""Dead statements: those whose values reach no output are dropped, with the temporaries that nothing else uses.
+"""Eliminate dead statements, whose values reach no output, and the temporaries that nothing else uses.
 
 A statement that gathers is kept: an index out of bounds is an error whether or not the value is used.
 """

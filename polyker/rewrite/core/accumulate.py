@@ -1,4 +1,4 @@
-"""Reductions through an accumulator of their own: start, accumulate, store. The accumulator is what registers hold later."""
+"""Reductions through an accumulator in registers: initialise, accumulate, store."""
 
 from __future__ import annotations
 

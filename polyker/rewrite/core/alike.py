@@ -1,5 +1,4 @@
-"""Statements that compute the same values up to the names of their indices, and where the elements of the one lie in the
-other."""
+"""Match statements that compute the same values up to the names of indices, and map the elements of their results."""
 
 from __future__ import annotations
 

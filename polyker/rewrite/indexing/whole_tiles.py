@@ -1,5 +1,4 @@
-"""Whole tiles over a triangle: a register tile that the border of the results crosses computes all its elements, but stores only
-results.
+"""Compute whole register tiles over triangular domains, where the border crosses them, and store only results.
 
 Before, over `j <= i`: `A[i,j] += e[i,j,k]` with a test for each vector. After: the same for every element of those vectors of a
 tile of 6 x 64 that hold a result at all, without tests: tiles of 6 x 16, 6 x 32, 6 x 48 and 6 x 64. Accumulators are the tile's

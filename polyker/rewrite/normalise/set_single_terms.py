@@ -1,4 +1,4 @@
-"""Reductions of which each element has one term are no reductions: `C[i,j] += A[i] * B[j]` is `C[i,j] = 0 + A[i] * B[j]`."""
+"""Turn reductions with one term an element into assignments: `C[i,j] += A[i] * B[j]` is `C[i,j] = 0 + A[i] * B[j]`."""
 
 from __future__ import annotations
 

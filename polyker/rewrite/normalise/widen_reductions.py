@@ -1,4 +1,4 @@
-"""Wide sums: a reduction in f16 or bf16 into elements that several of its results share is accumulated in its own, wider type.
+"""Accumulate reductions in f16 and bf16 whose results share elements in a wider type of their own.
 
 Before: `H[I[n]] += W[n]` (H bf16). After: `A[c] = f32(H[c]);  A[I[n]] += W[n];  H[c] = bf16(A[c])`, rounded once. Comes after
 reductions were started; where each element has one result an accumulator does the same (polyker.rewrite.core.accumulate).

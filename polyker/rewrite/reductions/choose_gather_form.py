@@ -1,5 +1,4 @@
-"""Whether a reduction whose terms are scattered is better computed element by element
-(polyker.rewrite.reductions.gather_form)."""
+"""Choose gather form for scattered reductions where that is cheaper (polyker.rewrite.reductions.gather_form)."""
 
 from __future__ import annotations
 

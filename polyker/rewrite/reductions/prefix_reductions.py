@@ -1,5 +1,4 @@
-"""Reductions over all terms up to each element, step by step: of `S[t] += X[j] where j <= t`, S[0] = X[0]; S[t] = S[t-1] +
-X[t]."""
+"""Rewrite prefix reductions to recurrences: of `S[t] += X[j] where j <= t`, S[0] = X[0]; S[t] = S[t-1] + X[t]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long sums over memory by pieces that lie far apart and are read side by side, where they come sooner so (`rows_at_once`).
+"""Split long sums from memory into distant pieces that are read side by side, where they come sooner so.
 
 Before: `s += x[i] * y[i]` for n terms. After, for 4 pieces of r terms, which are rows of a tile in registers, and the rest:
 

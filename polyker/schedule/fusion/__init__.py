@@ -1,1 +1,1 @@
-"""Which statements share loops, and the tree of those that do."""
+"""Loop fusion: which statements share loops, and the tree of those that do."""

@@ -1,5 +1,4 @@
-"""Two statements in one loop over what both read, so that it is loaded once: reductions over the same terms, and statements that
-write neighbouring elements of one tensor, whose rows are then stored whole.
+"""Fuse reductions over the same operand, and statements that write neighbouring elements of one tensor, in one loop.
 
     for c.tile: vector c: s += X            for c.tile:
     for c.tile: vector c: q += X * X   ->       vector c: s += X

@@ -1,5 +1,6 @@
-"""The automatic schedule of a GPU: what carries no dependence is dealt out to threads; statements whose threads need nothing of
-each other share a launch (polyker.schedule.gpu.fuse), the others follow each other.
+"""Schedule a program for a GPU: parallel iterators map to threads, and statements share launches where threads may.
+
+Statements whose threads need nothing of each other share a launch (polyker.schedule.gpu.fuse), the others follow each other.
 
 The loops of the text around statements (time loops) run on the host. Whatever is proposed is proven by
 polyker.schedule.legality.prove, which shares nothing with this module.

@@ -1,4 +1,4 @@
-"""Barriers where dependences need them: the fewest points at which the threads of a block meet.
+"""Place barriers: the fewest points at which the threads of a block meet, such that all dependences are kept.
 
 Two branches of a launch conflict where different threads of one block touch a place in memory, one of them to write it, and the
 one comes before the other: in a sequence, or in an earlier iteration of a loop (a buffer that is filled anew is a place, too).

@@ -1,5 +1,4 @@
-"""Reductions whose elements lie side by side in what they read: threads along x take neighbouring elements, those along y their
-terms.
+"""Map reductions over rows to threads: x along neighbouring elements of the result, y along the reduction.
 
 block.x j.block:
     with P, shared:

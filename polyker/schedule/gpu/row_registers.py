@@ -1,5 +1,4 @@
-"""Rows that the threads of a block hold in registers: what several statements of a launch by rows use at the elements of one
-thread.
+"""Hold rows in the registers of a block's threads, where several statements of a launch by rows use their elements.
 
     R[i, j div 4 mod 256, j div 1024, j mod 4] = X[i,j]       the thread's number, and which of its registers
     m[i] max= R[i, k div 4 mod 256, k div 1024, k mod 4];  …  P[i,j] = exp(R[i, …] - m[i]) / s[i]

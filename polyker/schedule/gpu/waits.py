@@ -1,4 +1,4 @@
-"""Waits for copies that arrive later: at the barriers before what uses them, for as few of them as the dependences need.
+"""Place waits for asynchronous copies: at barriers before their uses, for as few copies as the dependences need.
 
 Copies that stand next to each other in a sequence are a group, which is closed behind them. What a thread copied is seen by
 others once it has waited and then met them; so a wait stands before a barrier between a copy and its use, and between it and

@@ -1,1 +1,1 @@
-"""The proof, on every compile, that a schedule keeps every dependence; it shares nothing with what chose the schedule."""
+"""Prove on every compile that a schedule keeps every dependence; shares nothing with what chose the schedule."""

@@ -1,4 +1,4 @@
-"""The proof that promoted temporaries lose nothing: their buffers are reused by each run of a scope.
+"""Prove that promoted temporaries keep their values: each run of a scope reuses their buffers.
 
 A buffer is one for all runs of its scope, which follow each other. Every value has to be read in the run that wrote it; two
 elements of one run may share a place only if the one is used no more when the other is written.

@@ -1,4 +1,4 @@
-"""The proof that each launch of a tree is one that a GPU can run: its threads, its blocks, and where its buffers are alive.
+"""Prove that a GPU can run each launch of a tree: its threads, its blocks, and the lifetimes of its buffers.
 
 Blocks have nothing in common but memory: what one of them has in registers or shared memory is its own, and what stands beside a
 loop over blocks would be run by all of them.

@@ -1,4 +1,4 @@
-"""The proof, on every compile, that a schedule keeps every dependence.
+"""Prove on every compile that a schedule keeps every dependence.
 
 It shares nothing with the modules that choose schedules: it computes the dependences from the program's own order, walks down
 the finished tree, and asks isl at each node for a pair of dependent instances that comes in the wrong order there. It proves:

@@ -1,4 +1,4 @@
-"""How the proof of legality names instances, tensors and dependences to people."""
+"""Name instances, tensors and dependences in the messages of the proof of legality."""
 
 from __future__ import annotations
 

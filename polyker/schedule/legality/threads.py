@@ -1,4 +1,4 @@
-"""The proof that threads of one block keep the order of a tree: barriers stand where they meet in memory.
+"""Prove that barriers order all dependences between the threads of one block.
 
 It shares nothing with what places barriers (polyker.schedule.gpu.barriers) but the form of the tree. For each two accesses to one
 place, one of them a write, and each loop or sequence that puts them in order, it asks isl for a pair of instances that different

@@ -1,4 +1,4 @@
-"""The proof that copies which arrive later are there when they are used: the waits of a tree cover each of them.
+"""Prove that waits cover every asynchronous copy before its elements are used.
 
 It shares nothing with what places waits (polyker.schedule.gpu.waits) but the form of the tree. A wait for all but the last n
 groups covers a copy whose group at least n others are sure to have been closed after: those whose places a block comes by on its

@@ -1,1 +1,1 @@
-"""Steps of a person or a search, each a function from a schedule to a schedule."""
+"""Scheduling steps of a person or a search, each a function from a schedule to a schedule."""

@@ -1,4 +1,4 @@
-"""Steps: what a person or a search does to a schedule, each a pure function from a schedule to a schedule.
+"""Apply scheduling steps, each a pure function from a schedule to a schedule.
 
 A step changes the order of instances and nothing else; it raises ScheduleError where it has no place to be applied. Whether
 the new order is legal is another question: `apply` asks polyker.schedule.legality.prove, and raises LegalityError. A step is data

@@ -1,4 +1,4 @@
-"""Steps between statements: loops of neighbours become one, or one loop over several statements becomes one for each."""
+"""Fuse the loops of neighbouring statements, and distribute one loop over its statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promotion: a temporary lives in a small buffer of its own in each run of a part of the tree, instead of in memory."""
+"""Promote a temporary to a small buffer in each run of a part of the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that change the times of a loop: its direction, its start, or its lean on another loop."""
+"""Reverse, shift and skew loops."""
 
 from __future__ import annotations
 

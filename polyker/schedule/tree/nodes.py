@@ -1,4 +1,4 @@
-"""Schedule trees: our own immutable data, printed and compared by value; isl sees them only at the edges.
+"""Schedule trees as immutable data, printed and compared by value; isl sees them only at the edges.
 
 A tree orders the instances of the statements of a typed program. From the root down:
 

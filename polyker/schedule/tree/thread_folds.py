@@ -1,5 +1,4 @@
-"""Statements that the threads of a block run together: each has a term, and all combine into one element, or scan
-(thread_scans)."""
+"""Recognise statements that the threads of a block run as one reduction, or as a scan (thread_scans)."""
 
 from __future__ import annotations
 
