@@ -339,7 +339,7 @@ def _is_far(
         return True
     if share >= MAX_COPY_SHARE_BESIDE_ROWS:
         return False
-    return _is_by_pages(access, measured, groups, target) or _crowds(access, measured, plan, groups, depth, target)
+    return _is_by_pages(access, measured, groups, target) or _conflicts(access, measured, plan, groups, depth, target)
 
 
 def _is_scattered(
@@ -400,7 +400,7 @@ def _is_by_pages(access: MemoryAccess, measured: MeasuredStatement, groups: _Gro
     return far and max(steps.values(), default=0) >= PAGE and beside <= MAX_UNFOLLOWED_TERMS
 
 
-def _crowds(
+def _conflicts(
     access: MemoryAccess, measured: MeasuredStatement, plan: TilePlan, groups: _Groups, depth: int, target: Target
 ) -> bool:
     """Whether a panel that is no larger than half of the first cache does not stay there: its terms fall into too few sets.

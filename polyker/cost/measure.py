@@ -23,7 +23,7 @@ MIN_SYMBOLIC_STRIDE = 16
 # Elements that a tensor of unknown extents is taken to have: the more dimensions it has the shorter they are (chosen).
 UNKNOWN_TENSOR_ELEMENTS = 1 << 18
 # Values that an iterator is taken to have where no sizes bound them: more than any sum that is not cut (chosen).
-UNBOUNDED_EXTENT = 1 << 24
+MAX_ASSUMED_EXTENT = 1 << 24
 # Most terms along an iterator of a window (chosen; bounds the projections by isl).
 MAX_WINDOW_TERMS = 16
 
@@ -119,7 +119,7 @@ class MeasuredStatement:
     def most(self, iterator: str) -> int:
         """Return a number of values that an iterator has no more of, whatever the sizes that the schedule is for."""
         extent = self.bounds[iterator][1]
-        return extent if extent is not None else self.limits.get(iterator, UNBOUNDED_EXTENT)
+        return extent if extent is not None else self.limits.get(iterator, MAX_ASSUMED_EXTENT)
 
     def lo(self, iterator: str) -> int:
         """Return the least value of an iterator, 0 where it is not a constant."""

@@ -37,15 +37,15 @@ class Arithmetic:
     multiplies: float | None
     in_memory: frozenset[Read] = frozenset()
 
-    def cycles(self, vectors: float, apart: float = 0.0) -> float:
-        """Return the cycles of so many vectors; `apart`: instructions that bring operands, which any pipe takes."""
+    def cycles(self, vectors: float, moves: float = 0.0) -> float:
+        """Return the cycles of so many vectors; `moves`: instructions that bring operands, which any pipe takes."""
         if self.multiplies is None:
             return vectors * self.operations / self.rate
-        return max(vectors * self.multiplies / self.rate, vectors * self.operations / 2 / self.rate + self.taken(apart))
+        return max(vectors * self.multiplies / self.rate, vectors * self.operations / 2 / self.rate + self.taken(moves))
 
-    def taken(self, apart: float) -> float:
+    def taken(self, moves: float) -> float:
         """Return the cycles that instructions which bring operands take of full pipes."""
-        return 0.0 if self.multiplies is None else BROADCAST_OPERATIONS * apart / 2 / self.rate
+        return 0.0 if self.multiplies is None else BROADCAST_OPERATIONS * moves / 2 / self.rate
 
 
 def arithmetic(measured: MeasuredStatement, target: Target) -> Arithmetic:
@@ -55,8 +55,8 @@ def arithmetic(measured: MeasuredStatement, target: Target) -> Arithmetic:
     nodes = [e for e, _ in steps]
     floats = statement.acc.kind == "f" and all(e.dtype is None or e.dtype.kind in "fb" for e in nodes)
     products = sum(n for e, n in steps if e.op in MULTIPLIES)
-    apart = target.has_separate_adders and statement.reduced and floats and count > products
-    if not apart or any(map(is_costly, nodes)):
+    separate = target.has_separate_adders and statement.reduced and floats and count > products
+    if not separate or any(map(is_costly, nodes)):
         return Arithmetic(count, target.fma_per_cycle, None)
     others = sum(n for e, n in steps if e.op in EITHER)
     # A sum or an extremum alone stays where it is.

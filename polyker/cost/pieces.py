@@ -28,8 +28,8 @@ def waiting(measured: MeasuredStatement, plan: TilePlan, target: Target) -> floa
         copied = a.read in plan.packed or (blocks is not None and a.read in blocks.packs_rows)
         if a.read is None or not a.strides or copied or a.stride(plan.vector or ""):
             continue
-        ahead = blocks is not None and a.read in blocks.prefetches
-        cycles += _beginning(measured, plan, a, target) if ahead else _reading(measured, plan, a, target)
+        prefetched = blocks is not None and a.read in blocks.prefetches
+        cycles += _beginning(measured, plan, a, target) if prefetched else _reading(measured, plan, a, target)
     return cycles
 
 

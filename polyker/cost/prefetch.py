@@ -50,17 +50,17 @@ def line_prefetches(
 
     The elements need not exist: those behind a row's last ones are the next row's, or in a tile of several rows the next tile's.
     """
-    vector = plan.vector
-    if vector is None or vector not in measured.statement.reduced or program.sizes or not sums_prefetch_into(target):
+    vector, cache = plan.vector, sums_prefetch_into(target)
+    if vector is None or vector not in measured.statement.reduced or program.sizes or not cache:
         return ()
     streams = [a for a in measured.accesses if _streams(program, measured, a, vector, target)]
-    if sums_prefetch_into(target) == 1:
-        return _ahead(measured, streams, vector, target, plan)
+    if cache == 1:
+        return _stream_prefetches(measured, streams, vector, target, plan)
     found = []
     for a in streams:
         rows = prod(n for i, n in plan.others if a.stride(i))
         if rows >= MIN_TILE_ROWS and target.from_memory(measured.footprint(a) * a.itemsize):
-            found.append(_asked(measured, a, vector, rows * ROW_PREFETCH_BYTES, plan, sums_prefetch_into(target)))
+            found.append(_prefetch_read(measured, a, vector, rows * ROW_PREFETCH_BYTES, plan, cache))
     return tuple(found)
 
 
@@ -83,7 +83,7 @@ def rows_of_block(
     return (PrefetchRead(replace(source.read, subscripts=tuple(substitute(s, later) for s in source.read.subscripts))),)
 
 
-def _ahead(
+def _stream_prefetches(
     measured: MeasuredStatement, streams: list[MemoryAccess], vector: str, target: Target, plan: TilePlan | None = None
 ) -> tuple[PrefetchRead, ...]:
     """Return what is prefetched of operands that are walked at once; `plan`: by tiles of so many rows, else one after another."""
@@ -94,10 +94,10 @@ def _ahead(
     if room < MIN_PREFETCH_BYTES:
         return ()
     distance = min(PREFETCH_BYTES, first // 3, room) // max(1, len(streams))
-    return tuple(_asked(measured, a, vector, distance, plan) for a in streams)
+    return tuple(_prefetch_read(measured, a, vector, distance, plan) for a in streams)
 
 
-def _asked(
+def _prefetch_read(
     measured: MeasuredStatement, access: MemoryAccess, vector: str, distance: int, plan: TilePlan | None, cache: int = 1
 ) -> PrefetchRead:
     """Return what is prefetched so many bytes before its use, in all rows of a tile together."""
@@ -144,12 +144,12 @@ def next_row_prefetches(
             if known is None or (a.offset or 0) > (known.offset or 0):
                 found[a.tensor] = a
     write = measured.write
-    asked = _ahead(measured, list(found.values()), vector, target)
+    prefetches = _stream_prefetches(measured, list(found.values()), vector, target)
     if program.tensor(write.tensor).role is Role.OUTPUT and is_walked(measured, write, vector, target):
         later = {vector: add(IndexExpr(vector, i64), lit(RESULT_PREFETCH_BYTES // write.itemsize))}
         element = tuple(substitute(s, later) for s in measured.statement.subscripts)
-        asked += (PrefetchRead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
-    return asked
+        prefetches += (PrefetchRead(Read(write.tensor, element, dtype=program.tensor(write.tensor).dtype)),)
+    return prefetches
 
 
 def tile_prefetches(
@@ -177,10 +177,10 @@ def _is_by_pieces(measured: MeasuredStatement, access: MemoryAccess, plan: TileP
     fewer a core has the lines of many terms on their way by itself."""
     assert plan.vector is not None
     terms = [r for r in measured.statement.reduced if measured.extent(r) > 1]
-    apart = all(abs(access.stride(r)) * access.itemsize >= PAGE for r in terms)
+    own_pages = all(abs(access.stride(r)) * access.itemsize >= PAGE for r in terms)
     uses = prod(s for i, s in plan.others if not access.stride(i))
     more = measured.extent(plan.vector) > plan.size(plan.vector)
-    return access.stride(plan.vector) == 1 and apart and more and uses >= MIN_TILE_ROWS
+    return access.stride(plan.vector) == 1 and own_pages and more and uses >= MIN_TILE_ROWS
 
 
 def next_tile(

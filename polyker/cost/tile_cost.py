@@ -121,7 +121,7 @@ class TileCosts:
         one = access_cost(access, vector, width, self.target)
         if access.stride(vector) == 1 or (not access.stride(vector) and not self._is_far(access)):
             one *= self.part  # what waits for its lines is no sooner there
-        if self.parts > 1:  # both parts of an element are spread over the lanes, or those of a vector's elements sorted
+        if self.parts > 1:  # both parts of an element are broadcast, or those of a vector's elements sorted
             one = self.parts * one if not access.stride(vector) else one + self.parts * table.SHUFFLE
         unit = unit_iterator(self.measured, access, vector)
         across, columns, shuffles = unit is not None, 1, 0.0
@@ -331,30 +331,30 @@ class TileCosts:
         held, transposed, loads, copies_made = [0], 0, 0.0, 0.0
         steps = max(1.0, self.total / (vectors * self.width))
         again, streamed, near, tile = self._from_second(others), 0.0, 0.0, dict(others)
-        apart = inside = 0.0  # instructions that broadcast or transpose operands, loads that are part of others
+        shuffles = inside = 0.0  # instructions that broadcast or transpose operands, loads that are part of others
         for r in self.reads:
             copies = r.copies(chunks, others)
             held.append(copies)
             if self._stays(r, chunks):
                 continue
             cost = r.vectors(chunks, others)
-            by_rows, crowd = r.columns > 1, copies * self.width > MAX_FEW_PIECES
-            if by_rows and crowd:
+            by_rows, many = r.columns > 1, copies * self.width > MAX_FEW_PIECES
+            if by_rows and many:
                 alone = r.conflicts and passes_once(self.measured, r.access, self.vector, others)
                 cost *= FAR_PIECES_FACTOR if alone else MEMORY_PIECES_FACTOR if r.memory else 1.0
             if r.copying is not None and copies * r.near + r.copying / steps < cost:
                 cost, copies_made, by_rows = copies * r.near, copies_made + r.copying / steps, False
             transposed += copies * r.columns * by_rows
             in_memory = r.in_memory and copies == vectors
-            apart += copies * (r.shuffles if by_rows else not r.moves and not in_memory)
+            shuffles += copies * (r.shuffles if by_rows else not r.moves and not in_memory)
             inside += cost * in_memory
             if r in again or (not self.folds and 2 * chunks * r.panel > self.target.caches[0].size):
                 cost *= SECOND_CACHE_FACTOR
             several = any(map(r.access.strides.get, tile))
-            if r.apart and several:
+            if r.streams and several:
                 cost += SEVERAL_ROWS_CYCLES * copies
             if r.fetched:
-                longer = self._longer(r, others, copies // chunks, several) if not by_rows else self._pieces(r)[crowd]
+                longer = self._longer(r, others, copies // chunks, several) if not by_rows else self._pieces(r)[many]
                 streamed += r.fetched / steps * (1.0 + longer)
             if r.again is not None and not by_rows:
                 near += r.again.cycles(copies, others, self.measured, self.target)
@@ -362,12 +362,12 @@ class TileCosts:
                 streamed += copies * self.width * r.access.itemsize * self.from_second
             if r.lone is not None and tile.get(r.lone, 1) == 1:
                 cost += LONE_ELEMENT_CYCLES * copies
-            loads += cost + self._thrashing(
+            loads += cost + self._set_conflicts(
                 r.access, ((self.vector, chunks * self.width), *others) if by_rows else others
             )
             if by_rows:
                 held[-1] = 0
-        arithmetic = self.arithmetic.cycles(vectors, apart)
+        arithmetic = self.arithmetic.cycles(vectors, shuffles)
         rows = vectors // chunks
         folding = self.folding * (rows + 1) * chunks
         cycles = self._step(arithmetic, loads, folding, max(streamed, near), inside)
@@ -460,7 +460,7 @@ class TileCosts:
         """Whether an operand comes from beyond the second cache."""
         return self.measured.footprint(access) * access.itemsize > self.target.cache(2).size
 
-    def _thrashing(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
+    def _set_conflicts(self, access: MemoryAccess, tile: tuple[tuple[str, int], ...]) -> float:
         """Return the cycles that a step loses where the rows of a tile fall into few sets of the first cache."""
         rows = self._rows(access, tile)
         return 0.0 if rows is None else SET_CONFLICT_CYCLES * rows
@@ -481,8 +481,8 @@ class TileCosts:
             copies = 0 if self._stays(r, chunks) else r.copies(chunks, others)
             if r.copying is not None and r.access.read is not None and copies * (r.one - r.near) > r.copying / steps:
                 packed.append(r.access.read)
-        apart = [r for r in self.reads if self.across and r.moves and r.access.read not in packed]
-        units = [unit_iterator(self.measured, r.access, self.vector) for r in apart]
+        moving = [r for r in self.reads if self.across and r.moves and r.access.read not in packed]
+        units = [unit_iterator(self.measured, r.access, self.vector) for r in moving]
         across = self.across if self.across and self.across[0] in units else None
         # Rows that are written transposed in registers need no copy.
         written = self._written(others) if self.stored(others)[1] else None

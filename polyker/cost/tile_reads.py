@@ -72,7 +72,7 @@ class TileRead:
     panel: int  # bytes that one vector's place reads over the reduction
     again: Panel | None  # that tiles read again where it lies
     conflicts: bool  # comes later by many rows at once
-    apart: bool  # each element once, from beyond the first cache
+    streams: bool  # each element once, from beyond the first cache
     fetched: float  # cycles in all to fetch it from beyond the second cache, where whole rows of it pass
     memory: bool  # from beyond the last cache, where subscripts say which row
     columns: int  # registers that one vector of it takes: transposed ones are made for several terms at once
