@@ -158,9 +158,9 @@ class _Host:
     def _launch(self, launch: Launch) -> str:
         buffers, numbers, fails = arguments_of(self.kernel, launch)
         device = _Device(self.kernel, CudaExpressions({b.name: b for b in buffers}, dict(self.e.ranges)), launch)
-        apart = {name for pair in self.kernel.apart for name in pair}
+        aliasing = {name for pair in self.kernel.disjoint for name in pair}
         parameters = [
-            f"{'' if b.writable else 'const '}{b.dtype.name} *{'' if b.name in apart else '__restrict__ '}{identifier(b.name)}"
+            f"{'' if b.writable else 'const '}{b.dtype.name} *{'' if b.name in aliasing else '__restrict__ '}{identifier(b.name)}"
             for b in buffers
         ]
         parameters += [f"i64 {identifier(n)}" for n in numbers] + (["int *failed"] if fails else [])

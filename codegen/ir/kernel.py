@@ -363,7 +363,7 @@ class KernelIR:
     `pointers` is an array of the data pointers of `buffers` in order (ARGUMENT and SCRATCH ones); `integers` an array of i64
     values of `integers` in order (sizes, then strides), and where a loop is PARALLEL the address of the run time's functions
     (polyker.codegen.llvm.loops.parallel) after them. Output buffers alias no other buffer.
-    `fastmath`: LLVM flags allowed on every operation, none by default. `apart`: pairs of SCRATCH buffers that may lie in the
+    `fastmath`: LLVM flags allowed on every operation, none by default. `disjoint`: pairs of SCRATCH buffers that may lie in the
     same memory: no value of one is needed once the other is written. `in_place`: pairs that may if they begin at the same place.
     """
 
@@ -372,5 +372,5 @@ class KernelIR:
     integers: tuple[str, ...]
     body: StmtBlock
     fastmath: tuple[str, ...] = ()
-    apart: Pairs = frozenset()
+    disjoint: Pairs = frozenset()
     in_place: Pairs = frozenset()

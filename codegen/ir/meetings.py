@@ -37,8 +37,10 @@ def check_meetings(kernel: KernelIR) -> None:
         if isinstance(launch, Launch):
             # Threads are numbered along x first: those of a warp differ along x alone where rows are whole warps.
             rows = launch.block[0] % WARP == 0
-            _SyncWalk(launch, frozenset("x" if rows else AXES), warps=True).block(launch.body, frozenset(), apart=False)
-            _SyncWalk(launch, frozenset(AXES), warps=False).block(launch.body, frozenset(), apart=False)
+            _SyncWalk(launch, frozenset("x" if rows else AXES), warps=True).block(
+                launch.body, frozenset(), divergent=False
+            )
+            _SyncWalk(launch, frozenset(AXES), warps=False).block(launch.body, frozenset(), divergent=False)
 
 
 @dataclass
@@ -49,41 +51,41 @@ class _SyncWalk:
     axes: frozenset[str]
     warps: bool
 
-    def block(self, block: StmtBlock, own: frozenset[str], *, apart: bool) -> None:
-        """Check a block; `own`: names that differ between the threads; `apart`: some of them may not be here."""
+    def block(self, block: StmtBlock, own: frozenset[str], *, divergent: bool) -> None:
+        """Check a block; `own`: names that differ between the threads; `divergent`: some of them may not be here."""
         for stmt in block:
-            if apart and self.warps and isinstance(stmt, Shuffle):
+            if divergent and self.warps and isinstance(stmt, Shuffle):
                 raise InternalError(f"some threads of a warp of {self.launch.name} miss a shuffle")
-            if apart and isinstance(stmt, Barrier) and stmt.warps is self.warps:
+            if divergent and isinstance(stmt, Barrier) and stmt.warps is self.warps:
                 whom = "a warp" if self.warps else "a block"
                 raise InternalError(f"some threads of {whom} of {self.launch.name} miss a barrier")
             if isinstance(stmt, Guard):
-                apart = apart or self.differs(stmt.condition, own)
+                divergent = divergent or self.differs(stmt.condition, own)
             own |= self.bound(stmt, own)
-            self.inside(stmt, own, apart=apart)
+            self.inside(stmt, own, divergent=divergent)
 
     def bound(self, stmt: Stmt, own: frozenset[str]) -> frozenset[str]:
         """Return the names that differ of those that a statement binds for the rest of its block."""
         alike = isinstance(stmt, Let) and not self.differs(stmt.value, own)
         return frozenset() if alike else frozenset(bound_by(stmt))
 
-    def inside(self, stmt: Stmt, own: frozenset[str], *, apart: bool) -> None:
+    def inside(self, stmt: Stmt, own: frozenset[str], *, divergent: bool) -> None:
         """Check the blocks in a statement."""
         match stmt:
             case For(kind=LoopKind.THREAD, body=body):
                 mine = stmt.axis in self.axes
                 count = self.launch.block[AXES.index(stmt.axis)]
                 once = stmt.trip == count and stmt.step == 1 and not self.differs(stmt.lo, own)
-                self.block(body, own | {stmt.var} if mine else own, apart=apart or (mine and not once))
+                self.block(body, own | {stmt.var} if mine else own, divergent=divergent or (mine and not once))
             case For(body=body):
                 differs = self.differs(stmt.lo, own) or self.differs(stmt.hi, own)
-                self.block(body, own | {stmt.var} if differs else own, apart=apart or differs)
+                self.block(body, own | {stmt.var} if differs else own, divergent=divergent or differs)
             case If(body=body, orelse=orelse):
                 differs = self.differs(stmt.condition, own)
-                self.block(body, own, apart=apart or differs)
-                self.block(orelse, own, apart=apart or differs)
+                self.block(body, own, divergent=divergent or differs)
+                self.block(orelse, own, divergent=divergent or differs)
             case Allocate(buffers=buffers, body=body):
-                self.block(body, own | {b.name for b in buffers if b.space is Space.STACK}, apart=apart)
+                self.block(body, own | {b.name for b in buffers if b.space is Space.STACK}, divergent=divergent)
             case _:
                 pass
 

@@ -91,10 +91,10 @@ class Emitter:
             "!4 = distinct !{!4}",
         ]
         names = [b.name for b in self.kernel.buffers]
-        sharing = self.kernel.apart | self.kernel.in_place
-        apart = sharing | {(b, a) for a, b in sharing}
+        sharing = self.kernel.disjoint | self.kernel.in_place
+        aliasing = sharing | {(b, a) for a, b in sharing}
         for k, name in enumerate(names):
-            others = ", ".join(f"!{5 + 3 * j}" for j, o in enumerate(names) if j != k and (name, o) not in apart)
+            others = ", ".join(f"!{5 + 3 * j}" for j, o in enumerate(names) if j != k and (name, o) not in aliasing)
             lines += [
                 f"!{5 + 3 * k} = distinct !{{!{5 + 3 * k}, !4}}",
                 f"!{6 + 3 * k} = !{{!{5 + 3 * k}}}",

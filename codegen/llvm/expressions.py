@@ -31,7 +31,7 @@ class LlvmExpressions(EmitterScope):
     ) -> None:
         super().__init__(builder, places, strides)
         self.columns: TransposeLoop | None = None
-        self.asked: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest prefetch
+        self.prefetched: set[tuple[str, int, bool]] | None = None  # the lines that copies of a nest prefetch
         self.vector: StmtBlock = ()  # the body of the vector loop around
         self._rows: RowPlaces | None = None
         self.store: Callable[[Store], None] | None = None  # emits the stores of the SCAN loop around

@@ -108,11 +108,11 @@ def prefetch(e: LlvmExpressions, stmt: Prefetch) -> None:
     pointer = e.pointer(place, base)
     if e.columns is not None and not e.columns.asks(pointer):
         return
-    if e.asked is not None:
+    if e.prefetched is not None:
         request = pointer.text, stmt.cache, stmt.write
-        if request in e.asked:
+        if request in e.prefetched:
             return
-        e.asked.add(request)
+        e.prefetched.add(request)
     memory.prefetch(e.b, pointer, stmt.cache, write=stmt.write and stmt.cache == 1)
 
 

@@ -108,8 +108,8 @@ def lower(scop: Scop, schedule: ScheduleTree, layouts: tuple[Layout, ...], gathe
             Buffer(tensor.name, tensor.dtype, shape, strides_of(tensor.name, shape, Layout())[0], Space.SCRATCH)
         )
     names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
-    apart, in_place = _sharing(program, schedule, [t.name for t in scratch])
-    kernel = KernelIR("kernel", tuple(buffers), names, body, apart=apart, in_place=in_place)
+    disjoint, in_place = _sharing(program, schedule, [t.name for t in scratch])
+    kernel = KernelIR("kernel", tuple(buffers), names, body, disjoint=disjoint, in_place=in_place)
     return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)
 
 
@@ -157,7 +157,7 @@ class _Lowering:
     thread: str = ""  # of the parallel loop around
     whole: bool = False  # see to_isl
     inside: set[str] = field(default_factory=set)  # scopes with buffers that threads have, met in their parallel loop
-    outside: set[str] = field(default_factory=set)  # and met elsewhere: isl dropped the loop, or took it apart
+    outside: set[str] = field(default_factory=set)  # and met elsewhere: isl dropped the loop, or split it
     torn: bool = False  # whether isl made several loops of one over blocks or threads that has scopes inside
 
     def run(self) -> StmtBlock:
@@ -306,9 +306,9 @@ class _Lowering:
         body = self.block(node.for_get_body(), inner, None)
         self.thread = "" if region else thread
         if start is not None:
-            ahead = tuple(s for s in body if isinstance(s, Prefetch))
+            prefetches = tuple(s for s in body if isinstance(s, Prefetch))
             rest = tuple(s for s in body if not isinstance(s, Prefetch))
-            body, lo = (*ahead, If(Op("le", (lo, Var(fresh)), bool_), rest)), Const(start)
+            body, lo = (*prefetches, If(Op("le", (lo, Var(fresh)), bool_), rest)), Const(start)
         trip = None
         if start is None and isinstance(lo, Const) and isinstance(hi, Const):
             trip = max(0, -(-(int(hi.value.real) - int(lo.value.real)) // step))
@@ -446,14 +446,14 @@ class _Lowering:
         elif statement.expr.dtype != target.dtype:
             value = Convert(value, target.dtype)
         # An element in a scope's buffer is not where the request would look for it, and near enough without.
-        ahead = (self._prefetch(a, lowering) for a in statement.prefetch if a.read.tensor not in self.entered)
-        return (*ahead, *lowering.setup, Store(buffer, element, value))
+        prefetches = (self._prefetch(a, lowering) for a in statement.prefetch if a.read.tensor not in self.entered)
+        return (*prefetches, *lowering.setup, Store(buffer, element, value))
 
-    def _prefetch(self, ahead: PrefetchRead, lowering: ExpressionLowering) -> Prefetch:
-        read = ahead.read
+    def _prefetch(self, prefetch: PrefetchRead, lowering: ExpressionLowering) -> Prefetch:
+        read = prefetch.read
         element = lowering.element(read.tensor, read.subscripts)
         write = self.scop.program.tensor(read.tensor).role is not Role.INPUT
-        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in element), write, ahead.cache)
+        return Prefetch(read.tensor, tuple(simplify_expression(c, self.ranges) for c in element), write, prefetch.cache)
 
     def _inside(self, statement: TypedStatement, read: Read, dimension: int) -> tuple[bool, bool]:
         """Whether a subscript of a padded read is proven at least 0, and below the extent, over the statement's domain."""

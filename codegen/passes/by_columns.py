@@ -55,7 +55,7 @@ def _is_vector(stmt: Stmt, loop: For) -> bool:
 
 
 def _is_across(loop: For, vector: For, store: Store, buffer: Buffer) -> bool:
-    """Whether a store's elements are neighbours from step to step, and those of the lanes lie in rows apart."""
+    """Whether a store's elements are neighbours from step to step, and those of the lanes lie in rows of their own."""
     place: Poly = {}
     for index, stride in zip(store.indices, buffer.strides, strict=True):
         place = plus(place, times(polynomial(index), polynomial(stride)))

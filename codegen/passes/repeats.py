@@ -72,11 +72,11 @@ class UnrollRepeats:
             return False
         if loop.trip is None and not self._is_arithmetic(loop.hi):
             return False
-        asked = sum(isinstance(s, Prefetch) for s in loop.body)
+        prefetches = sum(isinstance(s, Prefetch) for s in loop.body)
         return all(
             self._is_beside(s, loop.var)
             if isinstance(s, Store)
-            else isinstance(s, Prefetch) and n < asked and self._begins(s, loop.var)
+            else isinstance(s, Prefetch) and n < prefetches and self._begins(s, loop.var)
             for n, s in enumerate(loop.body)
         )
 

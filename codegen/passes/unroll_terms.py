@@ -116,18 +116,18 @@ def _trips(loop: For) -> int:
 def _weight(block: StmtBlock) -> int:
     """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
     stores, weight = _tile(block)
-    return weight if stores >= MIN_TILE_STORES and not _crowds(block, stores) else 0
+    return weight if stores >= MIN_TILE_STORES and not _exceeds_registers(block, stores) else 0
 
 
-def _crowds(block: StmtBlock, sums: int) -> bool:
+def _exceeds_registers(block: StmtBlock, sums: int) -> bool:
     """Whether LLVM would load more values before their use, of all the terms, than registers are left beside a tile's sums."""
     if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
-        return 2 * sums > MIN_FULL_TILE_SUMS  # each product turns its operands in registers, too
+        return 2 * sums > MIN_FULL_TILE_SUMS  # each product transposes its operands in registers, too
     return sums > MIN_FULL_TILE_SUMS and _passing(block) > MAX_PASSING_VALUES
 
 
 def _passing(block: StmtBlock) -> int:
-    """Return how many values a step spreads over the lanes of a vector."""
+    """Return how many values a step broadcasts."""
     return sum(dict(_spread(block, {})).values())
 
 

@@ -97,8 +97,8 @@ def _names(term: Term, groups: Sequence[Term]) -> Term:
 def _merged(term: Term, array: Array, groups: Sequence[Term]) -> Array:
     """Return an operand with one dimension for each group, in the order of the groups."""
     mine = [g for g in groups if g[0] in term]
-    turned = array.transpose([term.index(label) for g in mine for label in g])
+    ordered = array.transpose([term.index(label) for g in mine for label in g])
     shape = [prod(array.shape[term.index(label)] for label in g) for g in mine]
     if array.size * array.itemsize > physical_memory() // 2 and len(shape) < array.ndim:
         raise failure(EINSUM_LIMIT, what="the number of labels is", count=array.ndim, limit=MAX_INDICES)
-    return turned.reshape(shape)
+    return ordered.reshape(shape)

@@ -241,8 +241,8 @@ def _residues(points: isl.Set, poly: Poly, modulus: int, budget: list[int]) -> I
     space = f"[{', '.join([*others, 'y'])}]"
     for residue in range(modulus):
         text = f"{{ {space} -> [{', '.join([*others, f'{modulus}y + {residue}'])}] }}"
-        spread = isl.Map.read_from_str(points.get_ctx(), text)
-        part = points.apply(spread.reverse())
+        expansion = isl.Map.read_from_str(points.get_ctx(), text)
+        part = points.apply(expansion.reverse())
         if part.is_empty():
             continue
         again = plus(scaled(atom(f"x{last}"), modulus), constant(residue))
@@ -290,11 +290,11 @@ def _poly(aff: isl.Aff) -> Poly:
 
 def _merged(pieces: list[tuple[isl.Set, Poly]], context: isl.Set | None) -> tuple[tuple[isl.Set, Poly], ...]:
     """Return disjoint pieces with their sums; those that another's polynomial covers, too, are part of it."""
-    apart: list[tuple[isl.Set, Poly]] = []
+    disjoint: list[tuple[isl.Set, Poly]] = []
     for where, poly in pieces:
         fresh: list[tuple[isl.Set, Poly]] = []
         rest = where
-        for other, known in apart:
+        for other, known in disjoint:
             both = other.intersect(rest)
             if both.is_empty():
                 fresh.append((other, known))
@@ -306,17 +306,17 @@ def _merged(pieces: list[tuple[isl.Set, Poly]], context: isl.Set | None) -> tupl
                 fresh.append((left, known))
         if not rest.is_empty():
             fresh.append((rest, poly))
-        apart = fresh
-        if len(apart) > MAX_PIECES:
+        disjoint = fresh
+        if len(disjoint) > MAX_PIECES:
             raise _TooHardError
-    if not apart:
+    if not disjoint:
         return ()
-    if not apart[0][0].dim(dim.param):
-        return ((apart[0][0], apart[0][1]),)
-    elsewhere = isl.Set.universe(apart[0][0].get_space()) if context is None else context.params()
-    for where, _ in apart:
+    if not disjoint[0][0].dim(dim.param):
+        return ((disjoint[0][0], disjoint[0][1]),)
+    elsewhere = isl.Set.universe(disjoint[0][0].get_space()) if context is None else context.params()
+    for where, _ in disjoint:
         elsewhere = elsewhere.subtract(where)
-    rows = [*apart, *([] if elsewhere.is_empty() else [(elsewhere, {})])]
+    rows = [*disjoint, *([] if elsewhere.is_empty() else [(elsewhere, {})])]
     return _absorbed(rows)
 
 

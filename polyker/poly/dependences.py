@@ -50,17 +50,17 @@ def candidates(scop: Scop) -> Iterator[Dependence]:
                 continue
             # Most pairs lie in nests one after the other.
             here, there = scop.places[first.statement], scop.places[second.statement]
-            apart = here[0] != there[0]
-            if (apart and here > there) or (first is second and _is_injective(scop, first)):
+            separate = here[0] != there[0]
+            if (separate and here > there) or (first is second and _is_injective(scop, first)):
                 continue
-            make = partial(_relation, scop, first, second, apart)
+            make = partial(_relation, scop, first, second, separate)
             kind = _kind(first, second)
             yield Dependence(kind, first.statement, second.statement, first.tensor, make, _equal(first, second))
 
 
-def _relation(scop: Scop, first: ScopAccess, second: ScopAccess, apart: bool) -> isl.Map:
+def _relation(scop: Scop, first: ScopAccess, second: ScopAccess, separate: bool) -> isl.Map:
     relation = first.relation.apply_range(second.inverse)
-    if apart:
+    if separate:
         return relation
     return relation.intersect(scop.order[first.statement].lex_lt_map(scop.order[second.statement]))
 

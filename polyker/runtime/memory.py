@@ -118,11 +118,11 @@ def aligned_block(size: int) -> tuple[Array, int]:
 
 
 def arena(
-    sizes: Sequence[int], apart: Set[frozenset[int]], in_place: Set[frozenset[int]] = frozenset()
+    sizes: Sequence[int], disjoint: Set[frozenset[int]], in_place: Set[frozenset[int]] = frozenset()
 ) -> tuple[tuple[int, ...], int]:
     """Return offsets of blocks of so many bytes, multiples of 64, and the bytes of all.
 
-    Pairs in `apart` may overlap; those `in_place` may if they begin at the same offset. The largest first, each at the least
+    Pairs in `disjoint` may overlap; those `in_place` may if they begin at the same offset. The largest first, each at the least
     offset where it meets none that it must not overlap.
 
     >>> arena([100, 300, 60], {frozenset((0, 1))})
@@ -131,7 +131,7 @@ def arena(
     placed: dict[int, tuple[int, int]] = {}
     for n in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         size = (sizes[n] + 63) & -64
-        near = {m: p for m, p in placed.items() if frozenset((m, n)) not in apart}
+        near = {m: p for m, p in placed.items() if frozenset((m, n)) not in disjoint}
         for start in sorted({0, *(p for low, high in near.values() for p in (low, high))}):
             if all(
                 start + size <= low or high <= start or (start == low and frozenset((m, n)) in in_place)
@@ -149,7 +149,7 @@ def kernel_arena(names: Sequence[str], sizes: Sequence[int], kernel: KernelIR) -
     def numbered(pairs: Iterable[tuple[str, str]]) -> set[frozenset[int]]:
         return {frozenset((number[a], number[b])) for a, b in pairs}
 
-    return arena(sizes, numbered(kernel.apart), numbered(kernel.in_place))
+    return arena(sizes, numbered(kernel.disjoint), numbered(kernel.in_place))
 
 
 @cache

@@ -143,9 +143,9 @@ def test_threads_buffers_share_no_memory() -> None:
     steps = [TreeStep("fuse", ("S2", "S3")), TreeStep("fuse", ("S1", "S2")), TreeStep("fuse", ("S0", "S1"))]
     steps += [TreeStep("promote", (t.name, "S0", "i0")) for t in found.scop.program.tensors if t.label in "ABC"]
     serial = stepped(found, steps)
-    assert lowered(found.scop, serial).kernel.apart
+    assert lowered(found.scop, serial).kernel.disjoint
     threads = apply(found.scop, serial, TreeStep("parallel", ("S0", "i0", 3)))
-    assert not lowered(found.scop, threads).kernel.apart
+    assert not lowered(found.scop, threads).kernel.disjoint
 
 
 @pytest.mark.parametrize("shape", ["1,5", "1,1", "2,1"])

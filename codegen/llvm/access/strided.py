@@ -180,8 +180,8 @@ def interleaved(e: EmitterScope, block: StmtBlock, *, masked: bool) -> list[Stor
         if access is None or (e.places[stmt.buffer].on_stack and not access[0].terms):
             break
         places = {*found, access[1]}
-        apart = access[1] not in found and max(places) - min(places) < access[0].stride
-        if found and (access[0] != row or not apart or _reads(stmt, stmt.buffer)):
+        disjoint = access[1] not in found and max(places) - min(places) < access[0].stride
+        if found and (access[0] != row or not disjoint or _reads(stmt, stmt.buffer)):
             break
         row, found[access[1]] = access[0], stmt
     if row is None or (len(found) < row.stride and not masked):

@@ -55,8 +55,7 @@ class TransposeLoop:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
     `_blocks` has the transposed blocks of each load, by the iteration that they begin with and the rows that they have of so many
-    lanes; `_asked` the lines that were prefetched; `rows` what is written by rows when all iterations are done, of the buffers
-    `_late`.
+    lanes; `_prefetched` the lines that were; `rows` what is written by rows when all iterations are done, of the buffers `_late`.
     """
 
     loop: For
@@ -66,7 +65,7 @@ class TransposeLoop:
     step: int = 0
     _written: frozenset[str] = frozenset()
     _blocks: dict[tuple[str, frozenset[object], int, int, int, int], list[Reg]] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)
+    _prefetched: set[str] = field(default_factory=set)
     _late: frozenset[str] = frozenset()
     rows: dict[tuple[str, frozenset[object]], TransposedRows] = field(default_factory=dict)
 
@@ -79,8 +78,8 @@ class TransposeLoop:
         """Whether a line is prefetched for the first time: what differs from column to column alone may be the same line."""
         if self.outer is not None:
             return self.outer.asks(pointer)
-        new = pointer.text not in self._asked
-        self._asked.add(pointer.text)
+        new = pointer.text not in self._prefetched
+        self._prefetched.add(pointer.text)
         return new
 
     def load(self, e: EmitterScope, expr: Load) -> ElementValue | None:

@@ -36,7 +36,7 @@ def transposed(e: EmitterScope, rows: TransposedRows) -> tuple[list[Reg], list[R
     pointers = pointers_of(e, place, rows.corner, rows.stride, rows.count)
     active = ", ".join(f"i1 {literal(k < filled, 'i1')}" for k in range(lanes))
     mask = None if filled == lanes else Reg(f"<{active}>", "i1", lanes, 0)
-    return pointers, _turned(e.b, columns, place.itemsize), mask
+    return pointers, _transposed(e.b, columns, place.itemsize), mask
 
 
 def pointers_of(e: EmitterScope, place: BufferPointer, corner: Poly, stride: Poly, count: int) -> list[Reg]:
@@ -47,7 +47,7 @@ def pointers_of(e: EmitterScope, place: BufferPointer, corner: Poly, stride: Pol
     return e.pointers(place, corner, [r * step for r in range(count)])
 
 
-def _turned(b: IRBuilder, columns: list[Reg], itemsize: int) -> list[Reg]:
+def _transposed(b: IRBuilder, columns: list[Reg], itemsize: int) -> list[Reg]:
     """Return the rows of a square matrix of elements, whose side is a power of two."""
     count = len(columns)
     size = min(max(1, LANE_BYTES // itemsize), count)
@@ -57,11 +57,11 @@ def _turned(b: IRBuilder, columns: list[Reg], itemsize: int) -> list[Reg]:
     groups = [columns[k : k + size] for k in range(0, count, size)]
     for _ in range(half.bit_length()):
         groups = [[b.shuffle(g[r], g[r + half], order) for r in range(half) for order in (low, high)] for g in groups]
-    places = [_turned_places(b, [g[r] for g in groups], size) for r in range(size)]
+    places = [_transposed_places(b, [g[r] for g in groups], size) for r in range(size)]
     return [places[r][_reversed(p, count // size)] for p in range(count // size) for r in range(size)]
 
 
-def _turned_places(b: IRBuilder, registers: list[Reg], size: int) -> list[Reg]:
+def _transposed_places(b: IRBuilder, registers: list[Reg], size: int) -> list[Reg]:
     """Return the rows of a square matrix of groups of `size` elements, in the order of their numbers with the bits reversed.
 
     The groups with even numbers of two registers become one, those with odd numbers another.

@@ -252,7 +252,7 @@ length:
   %length.out = load i64, ptr %length.at
   %as.many = icmp eq i64 %length.out, %number.out
   br i1 %as.many, label %each, label %slow
-each: ; of the outputs: like its record, writeable, and apart from what was passed and from those before it
+each: ; of the outputs: like its record, writeable, and disjoint from what was passed and from those before it
   %r = phi i64 [ 0, %kind.out ], [ 0, %length ], [ %r.next, %nears ]
   %bits.out = phi i64 [ %bits, %kind.out ], [ %bits, %length ], [ %bits.with, %nears ]
   %r.all = icmp eq i64 %r, %number.out
@@ -285,7 +285,7 @@ ranges:
   %r.next = add i64 %r, 1
   br label %nears
 nears:
-  %j = phi i64 [ 0, %ranges ], [ %j.next, %apart ]
+  %j = phi i64 [ 0, %ranges ], [ %j.next, %disjoint ]
   %all = icmp eq i64 %j, %before.out
   br i1 %all, label %each, label %near
 near:
@@ -299,8 +299,8 @@ near:
   %before = icmp ult i64 %first, %to
   %after = icmp ult i64 %from, %last
   %meets = and i1 %before, %after
-  br i1 %meets, label %slow, label %apart
-apart:
+  br i1 %meets, label %slow, label %disjoint
+disjoint:
   %j.next = add i64 %j, 1
   br label %nears
 aligned:

@@ -85,7 +85,7 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
         return None
     if length is not None and length < _MIN_ALIGNED_TILES * size:
         return None
-    asked: list[KExpr] = []
+    conditions: list[KExpr] = []
 
     def offset(row_at: KExpr, step_at: KExpr) -> Poly:
         at = {row.var: row_at, loop.var: step_at}
@@ -93,13 +93,13 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
 
     begin = offset(row.lo, loop.lo)
     rows = plus(offset(_next(row.lo), loop.lo), scaled(begin, -1))
-    if not exceed(code, place, asked) or not split_by_lines(code, place, rows, asked):
+    if not exceed(code, place, conditions) or not split_by_lines(code, place, rows, conditions):
         return None
     element = memory.element_number(b, place, e.pointer(place, begin))
     onwards = as_constant(plus(offset(row.lo, _next(loop.lo)), scaled(begin, -1))) == 1
     before = b.binary("sub", const(0, "i64"), element) if onwards else b.binary("add", element, const(1, "i64"))
     head = b.binary("and", before, const(size - 1, "i64"))
-    return begins(code, place, place.itemsize, asked), head
+    return begins(code, place, place.itemsize, conditions), head
 
 
 def _next(at: KExpr) -> KExpr:

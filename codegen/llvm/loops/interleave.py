@@ -65,8 +65,8 @@ def joined_rows_of(code: Statements, loop: For) -> tuple[int, JoinedRows] | None
     if len(streams) != 1 or len(stores) != 1:
         return None
     name, place = stores[0].buffer, code.e.places[stores[0].buffer]
-    asked = (s for s in statements(loop.body) if isinstance(s, Prefetch) and s.buffer == name)
-    if place.buffer.space is not Space.ARGUMENT or place.buffer.dtype.is_complex or any(asked):
+    prefetches = (s for s in statements(loop.body) if isinstance(s, Prefetch) and s.buffer == name)
+    if place.buffer.space is not Space.ARGUMENT or place.buffer.dtype.is_complex or any(prefetches):
         return None
     if [s for s in statements(loop.body) if name in buffers_of(s)] != stores:
         return None

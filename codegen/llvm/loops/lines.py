@@ -25,8 +25,8 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
     place = e.places[next(iter(names))] if len(names) == 1 else None
     if place is None or place.buffer.space is not Space.ARGUMENT or names & loaded(loop.body):
         return None
-    asked: list[KExpr] = []
-    if not exceed(code, place, asked):
+    conditions: list[KExpr] = []
+    if not exceed(code, place, conditions):
         return None
     for row in rows_of(loop):
         if row.trip is None or row.trip * place.itemsize != line:
@@ -35,12 +35,12 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
             first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
             offset = e.offset(store.buffer, first)
             along = plus(e.offset(store.buffer, store.indices), scaled(offset, -1))
-            if along.get((Var(row.var),), 0) != 1 or not split_by_lines(code, place, offset, asked):
+            if along.get((Var(row.var),), 0) != 1 or not split_by_lines(code, place, offset, conditions):
                 return None
-    return begins(code, place, line, asked)
+    return begins(code, place, line, conditions)
 
 
-def split_by_lines(code: Statements, place: BufferPointer, offset: Poly, asked: list[KExpr]) -> bool:
+def split_by_lines(code: Statements, place: BufferPointer, offset: Poly, conditions: list[KExpr]) -> bool:
     """Whether each part of an offset may be a number of whole lines; what is to be asked is added."""
     line = code.target.caches[0].line
     for monomial, count in offset.items():
@@ -50,7 +50,7 @@ def split_by_lines(code: Statements, place: BufferPointer, offset: Poly, asked: 
         if not sizes:
             return False
         step = Op("mul", (*sizes, Const(count * place.itemsize)))
-        asked.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
+        conditions.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
     return True
 
 
@@ -59,32 +59,32 @@ def rows_of(tile: For) -> Iterator[For]:
     return (s for s in statements((tile,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
 
 
-def exceed(code: Statements, result: BufferPointer, asked: list[KExpr]) -> bool:
+def exceed(code: Statements, result: BufferPointer, conditions: list[KExpr]) -> bool:
     """Whether the arguments may exceed the last cache, and the result a good part of it; what is to be asked is added."""
     last = code.target.caches[-1].size
     places = [p.buffer for p in code.e.places.values() if p.buffer.space is Space.ARGUMENT]
     total = Op("add", tuple(map(_bytes, places)))
-    return _may_reach(total, last + 1, asked) and _may_reach(_bytes(result.buffer), last // 4, asked)
+    return _may_reach(total, last + 1, conditions) and _may_reach(_bytes(result.buffer), last // 4, conditions)
 
 
 def _bytes(buffer: Buffer) -> KExpr:
     return Op("mul", (*buffer.shape, Const(buffer.dtype.itemsize)))
 
 
-def _may_reach(size: KExpr, least: int, asked: list[KExpr]) -> bool:
+def _may_reach(size: KExpr, least: int, conditions: list[KExpr]) -> bool:
     """Whether a number of bytes may be the least or more; where it is not known, what is to be asked is added."""
     known = as_constant(polynomial(size))
     if known is None:
-        asked.append(Op("ge", (size, Const(least)), bool_))
+        conditions.append(Op("ge", (size, Const(least)), bool_))
     return known is None or known >= least
 
 
-def begins(code: Statements, place: BufferPointer, multiple: int, asked: list[KExpr]) -> Reg:
+def begins(code: Statements, place: BufferPointer, multiple: int, conditions: list[KExpr]) -> Reg:
     """Return whether a buffer begins at a multiple of so many bytes, and all that is asked holds."""
     e, b = code.e, code.b
     address = b.convert("ptrtoint", place.pointer, "i64")
     past = b.compare("icmp eq", b.binary("and", address, const(multiple - 1, "i64")), const(0, "i64"))
-    for condition in dict.fromkeys(asked):
+    for condition in dict.fromkeys(conditions):
         past = b.binary("and", past, e.value(condition).re)
     return past
 

@@ -38,18 +38,18 @@ from polyker.ir.dtypes import i64
 
 
 class StreamLoops:
-    """The STREAM loops of one kernel; `weaves`: what keeps the ends of rows, by the identity of their loop."""
+    """The STREAM loops of one kernel; `joins`: what keeps the ends of rows, by the identity of their loop."""
 
     def __init__(self) -> None:
-        self.weaves: dict[int, JoinedRows] = {}
+        self.joins: dict[int, JoinedRows] = {}
 
     def around(self, code: Statements, loop: For) -> Callable[[], None] | None:
         """Begin to keep the ends of rows in a serial loop around them; return what stores the last one's."""
         found = joined_rows_of(code, loop)
         if found is None:
             return None
-        row, self.weaves[found[0]] = found
-        return lambda: end_joined_rows(code, self.weaves.pop(row))
+        row, self.joins[found[0]] = found
+        return lambda: end_joined_rows(code, self.joins.pop(row))
 
     def loop(self, code: Statements, loop: For) -> None:
         """Emit a STREAM loop, as a serial one where its form does not allow more."""
@@ -65,12 +65,12 @@ class StreamLoops:
         lo, hi = e.uniform(e.poly(loop.lo)), e.uniform(e.poly(loop.hi))
         head = head_of(e, b, stream)
         code.streams = code.streamed_anywhere = True
-        weave = self.weaves.get(id(loop))
+        join = self.joins.get(id(loop))
         if stream.short:
-            _short_row(code, stream, head, weave)
+            _short_row(code, stream, head, join)
             return
-        if weave is not None:
-            join_row(code, weave, stream, head)
+        if join is not None:
+            join_row(code, join, stream, head)
             return
         length = b.binary("sub", hi, lo)
         if not is_long(stream):  # of a row that ends before it begins nothing is left, either
@@ -100,19 +100,19 @@ class StreamLoops:
             del e.values[name]
 
 
-def _short_row(code: Statements, stream: Stream, head: Reg, weave: JoinedRows | None) -> None:
+def _short_row(code: Statements, stream: Stream, head: Reg, join: JoinedRows | None) -> None:
     """Store a row of whole vectors by streaming stores, where it begins at a line or together with its neighbours."""
     row = vectors(stream, stream.loop.lo)
 
     def past() -> None:
-        if weave is not None:
-            end_joined_rows(code, weave, stream.lanes)
+        if join is not None:
+            end_joined_rows(code, join, stream.lanes)
         code.past(lambda: code.block(row))
 
     def through() -> None:
-        if weave is None:
+        if join is None:
             code.block(row)
         else:
-            join_row(code, weave, stream, head)
+            join_row(code, join, stream, head)
 
     code.either(code.b.compare("icmp eq", head, const(0, "i64")), past, through)

@@ -146,8 +146,8 @@ def _joined_lines(code: Statements, tiles: _Tiles, around: For, loop: For) -> Re
     """
     if not _goes_along(code, tiles, around, loop):
         return None
-    asked: list[KExpr] = []
-    return begins(code, tiles.place, tiles.place.itemsize, asked) if exceed(code, tiles.place, asked) else None
+    needs: list[KExpr] = []
+    return begins(code, tiles.place, tiles.place.itemsize, needs) if exceed(code, tiles.place, needs) else None
 
 
 def _goes_along(code: Statements, tiles: _Tiles, around: For, loop: For) -> bool:

@@ -10,8 +10,8 @@ from polyker.codegen.llvm.statements import Statements
 def unroll_loop(code: Statements, loop: For) -> None:
     """Emit the copies of an UNROLL loop's body, nests of vectors (see `repeats`); those that prefetch one line do it once."""
     e, steps = code.e, code.e.offsets.steps
-    asked = e.asked
-    e.asked = set() if asked is None else asked
+    prefetched = e.prefetched
+    e.prefetched = set() if prefetched is None else prefetched
     for at, within in code.in_copies.copies(loop, code.at):
         assert isinstance(at, Const)
         code.at[loop.var] = at
@@ -24,4 +24,4 @@ def unroll_loop(code: Statements, loop: For) -> None:
                 code.statement(stmt)
     for known in (e.affine, steps, code.at):
         known.pop(loop.var, None)
-    e.asked = asked
+    e.prefetched = prefetched

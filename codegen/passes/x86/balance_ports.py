@@ -145,8 +145,8 @@ def lone(tile: For) -> frozenset[Load]:
 def _subtracting(block: StmtBlock, alone: frozenset[Load]) -> StmtBlock:
     """Return a tile that subtracts what is in all lanes of a vector from the vector, where the sign does not matter."""
 
-    def turned(expr: KExpr) -> KExpr:
-        expr = rebuild(expr, turned)
+    def moved(expr: KExpr) -> KExpr:
+        expr = rebuild(expr, moved)
         match expr:
             case Op(op="add", args=(x, Op(op="neg", args=(y,))), dtype=dtype) if x in alone or y in alone:
                 return Op("sub", (x, y), dtype)
@@ -156,7 +156,7 @@ def _subtracting(block: StmtBlock, alone: frozenset[Load]) -> StmtBlock:
                 return expr
 
     return tuple(
-        replace(s, value=rebuild(s.value, turned))
+        replace(s, value=rebuild(s.value, moved))
         if isinstance(s, Store)
         else with_blocks(s, lambda b: _subtracting(b, alone))
         for s in block

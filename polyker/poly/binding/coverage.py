@@ -328,8 +328,8 @@ def _padded(mode: str, element: str, form: Affine, extent: Affine) -> str:
     if mode == "wrap":
         return f"{element} = ({form.text}) mod {max(extent.const, 1)}"
     period = max(2 * (extent.const - 1), 1)
-    turned = f"(({form.text}) mod {period})"
-    return f"{element} = min({turned}, {period} - {turned})" if extent.const > 1 else f"{element} = 0"
+    wrapped = f"(({form.text}) mod {period})"
+    return f"{element} = min({wrapped}, {period} - {wrapped})" if extent.const > 1 else f"{element} = 0"
 
 
 def _lex_text(loops: int, own: int) -> str:

@@ -159,13 +159,13 @@ def pieces_of(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple
         case "edge":
             found = [_Piece(None, lit(-1), 0, lit(0)), _Piece(lit(0), last, 1, lit(0)), _Piece(size, None, 0, last)]
         case "wrap":
-            for turn in _turns(reach, size):
-                shift = scale(turn, size)
+            for wrap in _wraps(reach, size):
+                shift = scale(wrap, size)
                 found.append(_Piece(shift, add(shift, last), 1, scale(-1, shift)))
         case "reflect":
-            # An even turn has both of its ends.
-            for turn in _turns(reach, last):
-                odd, here = turn % 2, scale(turn, last)
+            # An even wrap has both of its ends.
+            for wrap in _wraps(reach, last):
+                odd, here = wrap % 2, scale(wrap, last)
                 low, high = add(here, lit(odd)), add(here, last, lit(-odd))
                 found.append(_Piece(low, high, -1 if odd else 1, add(here, last) if odd else scale(-1, here)))
     sets = [(p, _interval(program, p)) for p in found]
@@ -178,7 +178,7 @@ def pieces_of(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple
     return tuple(p for p, _ in used) if reach.is_subset(union) else None
 
 
-def _turns(reach: Set, period: Expr) -> range:
+def _wraps(reach: Set, period: Expr) -> range:
     """Return the multiples of a period for subscripts: a few more than `MAX_SUBSCRIPT_PARTS`; of a symbol, near 0."""
     if not isinstance(period, Literal):
         return range(-1, 2)

@@ -71,8 +71,8 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
 
 def _is_same(expr: Expr, i: str, j: str) -> bool:
     """Whether a value is the same with two indices exchanged."""
-    turned = substitute(expr, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)})
-    return turned != expr and repr(transform(turned, _ordered)) == repr(transform(expr, _ordered))
+    transposed = substitute(expr, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)})
+    return transposed != expr and repr(transform(transposed, _ordered)) == repr(transform(expr, _ordered))
 
 
 def _ordered(expr: Expr) -> Expr:
@@ -90,8 +90,8 @@ def _ordered(expr: Expr) -> Expr:
 
 def _either(total: Call) -> Call:
     """Return a sum or the same with all signs changed, whichever comes first by its text."""
-    turned = (a.args[0] if isinstance(a, Call) and a.op == "neg" else Call("neg", (a,), a.dtype) for a in total.args)
-    other = replace(total, args=tuple(sorted(turned, key=repr)))
+    negated = (a.args[0] if isinstance(a, Call) and a.op == "neg" else Call("neg", (a,), a.dtype) for a in total.args)
+    other = replace(total, args=tuple(sorted(negated, key=repr)))
     return min(total, other, key=repr)
 
 
@@ -103,8 +103,8 @@ def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
         return start
     copied = read_set(copy.domain).reset_tuple_id()
     at = read_map(f"{{ [{', '.join(elements)}] -> [{', '.join(start.iterators)}] }}")
-    turned = read_map(f"{{ [{', '.join(copy.iterators)}] -> [{', '.join(names)}] }}")
-    domain = read_set(start.domain).reset_tuple_id().subtract(copied.apply(turned).apply(at))
+    transposed = read_map(f"{{ [{', '.join(copy.iterators)}] -> [{', '.join(names)}] }}")
+    domain = read_set(start.domain).reset_tuple_id().subtract(copied.apply(transposed).apply(at))
     return replace(start, domain=domain_text(domain.coalesce(), start.name))
 
 
@@ -115,8 +115,8 @@ def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> tuple[Ty
     side = read_set(f"{{ [{', '.join(statement.iterators)}] : {j} <= {i} }}")
     half = replace(statement, domain=domain_text(domain.intersect(side), statement.name))
     onto = read_map(f"{{ [{', '.join(statement.iterators)}] -> [{', '.join(kept)}] : {j} > {i} }}")
-    turned = tuple(substitute(s, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)}) for s in statement.subscripts)
-    value = Read(statement.target, turned, dtype=statement.acc)
+    transposed = tuple(substitute(s, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)}) for s in statement.subscripts)
+    value = Read(statement.target, transposed, dtype=statement.acc)
     copy = TypedStatement(
         name, kept, 0, domain_text(domain.apply(onto), name), statement.target, statement.subscripts, "set", value,
         statement.acc, (), statement.span,

@@ -57,9 +57,9 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
         form = _form(node, iterator)
         if form is None:
             return node
-        turns = (form[1] - added) // divisor
+        carried = (form[1] - added) // divisor
         assert isinstance(node, Call)
-        return IndexExpr(rest, i64) if node.op == "mod" else add(IndexExpr(quotient, i64), lit(turns))
+        return IndexExpr(rest, i64) if node.op == "mod" else add(IndexExpr(quotient, i64), lit(carried))
 
     def on(expr: Expr) -> Expr:
         return substitute(transform(expr, change), {iterator: whole})
@@ -67,8 +67,8 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
     head, name = parameters(program), statement.name
     old, place = ", ".join(statement.iterators), statement.iterators.index(iterator)
     new = (*statement.iterators[:place], quotient, rest, *statement.iterators[place + 1 :])
-    apart = f"{iterator} + {added} = {divisor}*{quotient} + {rest} and 0 <= {rest} < {divisor}"
-    onto = read_map(f"{head}{{ {name}[{old}] -> {name}[{', '.join(new)}] : {apart} }}")
+    division = f"{iterator} + {added} = {divisor}*{quotient} + {rest} and 0 <= {rest} < {divisor}"
+    onto = read_map(f"{head}{{ {name}[{old}] -> {name}[{', '.join(new)}] : {division} }}")
     return replace(
         statement,
         iterators=new,

@@ -29,7 +29,7 @@ MIN_LAST_EXTENT, MIN_TENSOR_ELEMENTS = 16, 1024
 MAX_TRANSPOSED_TENSORS = 4
 
 # Tensor -> its dimensions in the order of the transposed one.
-_Turns = dict[str, tuple[int, ...]]
+_Orders = dict[str, tuple[int, ...]]
 
 
 def transpose_recurrences(
@@ -62,7 +62,7 @@ class _Turned:
         Where a loop is not transposed as a whole its statements may be, in each iteration.
         """
         before, after = list(statements_of(self.program.body[:n])), list(statements_of(self.program.body[n + 1 :]))
-        found = self._turn(node, lambda t: self._has_values(t, before), lambda t: self._is_needed(t, after))
+        found = self._transpose(node, lambda t: self._has_values(t, before), lambda t: self._is_needed(t, after))
         if found is not None:
             return found
         return [self._inside(node)] if isinstance(node, TypedLoop) else [node]
@@ -73,10 +73,10 @@ class _Turned:
             if isinstance(node, TypedLoop):
                 body.append(self._inside(node))
             else:
-                body += self._turn(node, lambda _: True, lambda _: True) or [node]
+                body += self._transpose(node, lambda _: True, lambda _: True) or [node]
         return replace(loop, body=tuple(body))
 
-    def _turn(
+    def _transpose(
         self, node: TypedNode, has_values: Callable[[str], bool], is_needed: Callable[[str], bool]
     ) -> list[TypedNode] | None:
         """Return a node in transposed tensors, with the copies before and after it; None where it is not to be transposed.
@@ -84,29 +84,29 @@ class _Turned:
         `has_values`, `is_needed`: whether elements of a tensor that the node writes are set before, and used later.
         """
         inside = list(statements_of((node,)))
-        found = ((s, t) for s in inside if (t := self._turns(s, inside, isinstance(node, TypedLoop))))
-        statement, turns = next(found, (None, {}))
+        found = ((s, t) for s in inside if (t := self._orders(s, inside, isinstance(node, TypedLoop))))
+        statement, orders = next(found, (None, {}))
         if statement is None:
             return None
         written = {s.target for s in inside}
-        first = [t for t in turns if t not in written or has_values(t)]
-        last = [t for t in turns if t in written and is_needed(t)]
+        first = [t for t in orders if t not in written or has_values(t)]
+        last = [t for t in orders if t in written and is_needed(t)]
         if len(first) + len(last) > MAX_TRANSPOSED_TENSORS or (
-            self.budget is not None and sum(map(self._bytes, turns)) > self.budget
+            self.budget is not None and sum(map(self._bytes, orders)) > self.budget
         ):
             return None
-        names = {t: self._turned(t, order) for t, order in turns.items()}
+        names = {t: self._transposed(t, order) for t, order in orders.items()}
         if not isinstance(node, TypedLoop):
-            node = _rows_last(statement, turns[statement.target][-1])
+            node = _rows_last(statement, orders[statement.target][-1])
         label = self.program.tensor(statement.target).label
         self.notes.append(Decision(statement.name, f"goes along {label}, which is transposed"))
-        (moved,) = replaced((node,), lambda s: [permuted(s, turns, names)])
+        (moved,) = replaced((node,), lambda s: [permuted(s, orders, names)])
         around = None if isinstance(node, TypedLoop) else statement
-        copies_in = [self._copy(t, turns[t], names[t], around, back=False) for t in first]
-        copies_out = [self._copy(t, turns[t], names[t], around, back=True) for t in last]
+        copies_in = [self._copy(t, orders[t], names[t], around, back=False) for t in first]
+        copies_out = [self._copy(t, orders[t], names[t], around, back=True) for t in last]
         return [*copies_in, moved, *copies_out]
 
-    def _turns(self, statement: TypedStatement, inside: list[TypedStatement], steps: bool) -> _Turns | None:
+    def _orders(self, statement: TypedStatement, inside: list[TypedStatement], steps: bool) -> _Orders | None:
         """Return how the tensors of a node are to be transposed for a statement of it; None where there is no need."""
         target = statement.target
         if statement.op != "set" or not all(map(is_quasi_affine, statement.subscripts)):
@@ -132,12 +132,12 @@ class _Turned:
         alike = all(_is_free(across, _own_offsets(s)) for s in inside if s.target == target)
         if (free and not alike) or not self._pays(statement, target, across, 0 if steps else statement.outer):
             return None
-        turns: _Turns = {target: _last(across, rank)}
+        orders: _Orders = {target: _last(across, rank)}
         (row,) = indices_of(statement.subscripts[across]) or ("",)
         for name, places in self._others(inside, row, target).items():
             if places is not None and self._is_plain(name, inside):
-                turns[name] = places
-        return turns
+                orders[name] = places
+        return orders
 
     def _others(self, inside: list[TypedStatement], row: str, target: str) -> dict[str, tuple[int, ...] | None]:
         """Return the tensors whose last dimension is another than that of the row's index, and their order; None: left alone."""
@@ -201,12 +201,12 @@ class _Turned:
         role = self.program.tensor(tensor).role
         return role is not Role.TEMPORARY or any(tensor in (s.target, *(r.tensor for r in s.reads())) for s in after)
 
-    def _turned(self, tensor: str, order: tuple[int, ...]) -> str:
+    def _transposed(self, tensor: str, order: tuple[int, ...]) -> str:
         found = self.program.tensor(tensor)
         return self.fresh.temporary(f"{found.label}.transposed", found.dtype, tuple(found.shape[d] for d in order))
 
     def _copy(
-        self, tensor: str, order: tuple[int, ...], turned: str, around: TypedStatement | None, *, back: bool
+        self, tensor: str, order: tuple[int, ...], transposed: str, around: TypedStatement | None, *, back: bool
     ) -> TypedStatement:
         """Return the statement that copies a tensor to its transposed one, or back, in the loops of the statement `around`."""
         found = self.program.tensor(tensor)
@@ -218,9 +218,9 @@ class _Turned:
             loops, outer = read_set(around.domain).reset_tuple_id(), around.outer
             domain = loops.project_out(dim.set, outer, len(around.iterators) - outer).flat_product(domain)
         (target, subscripts), read = (
-            ((tensor, at), Read(turned, there, None, found.dtype))
+            ((tensor, at), Read(transposed, there, None, found.dtype))
             if back
-            else ((turned, there), Read(tensor, at, None, found.dtype))
+            else ((transposed, there), Read(tensor, at, None, found.dtype))
         )
         iterators = (*(around.iterators[:outer] if around is not None else ()), *element)
         return TypedStatement(

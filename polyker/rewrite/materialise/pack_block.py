@@ -49,12 +49,12 @@ def pack_block(
     Loops whose time the read's own iterators determine need no number.
     """
     element = tuple(i for i in statement.iterators if any(i in indices_of(s) for s in read.subscripts))
-    apart = tuple(dict.fromkeys(t for t in around if not indices_of(t) <= set(element)))
-    numbers = {t: fresh.iterator() for t in apart}
+    runs = tuple(dict.fromkeys(t for t in around if not indices_of(t) <= set(element)))
+    numbers = {t: fresh.iterator() for t in runs}
     names = {i: fresh.iterator() for i in element}
     iterators = (*numbers.values(), *names.values())
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    places = [*map(print_affine, apart), *element]
+    places = [*map(print_affine, runs), *element]
     image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(places)}] }}")
     domain = read_set(statement.domain).intersect_params(read_set(program.context))
     elements = in_one_piece(image.intersect_domain(domain).range().coalesce())
@@ -62,7 +62,7 @@ def pack_block(
     tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED_EXTENT) for _ in iterators))
     here: tuple[Expr, ...] = tuple(IndexExpr(n, i64) for n in numbers.values())
     here += tuple(add(IndexExpr(names[i], i64), lit(-origin[i])) for i in element)
-    there = (*apart, *(add(IndexExpr(i, i64), lit(-origin[i])) for i in element))
+    there = (*runs, *(add(IndexExpr(i, i64), lit(-origin[i])) for i in element))
     own = {i: IndexExpr(n, i64) for i, n in names.items()}
     value = replace(read, subscripts=tuple(substitute(s, own) for s in read.subscripts))
     name = fresh.statement()

@@ -79,14 +79,14 @@ def pack_read(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     """
     moving = [s for s in read.subscripts if vector in indices_of(s)]
     fixed = [s for s in read.subscripts if vector not in indices_of(s)]
-    spread = [i for i in statement.iterators if i != vector and any(i in indices_of(s) for s in moving)] + [vector]
+    walked = [i for i in statement.iterators if i != vector and any(i in indices_of(s) for s in moving)] + [vector]
 
     def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        own = dict(zip(spread, values[len(fixed) :], strict=True))
+        own = dict(zip(walked, values[len(fixed) :], strict=True))
         kept = iter(values)
         return tuple(substitute(s, own) if vector in indices_of(s) else next(kept) for s in read.subscripts)
 
-    places = [*fixed, *(IndexExpr(i, i64) for i in spread)]
+    places = [*fixed, *(IndexExpr(i, i64) for i in walked)]
     return pack_elements(program, fresh, statement, read, PackedLayout("pack", places, source, aligned=True))
 
 

@@ -101,20 +101,20 @@ def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str)
     All terms from the element's on are then all up to it.
     """
     names, domain = ", ".join(statement.iterators), read_set(statement.domain)
-    turned = {}
+    reflected = {}
     for iterator in iterators:
         _, last = bounds_of(domain, statement.iterators.index(iterator), program)
         if not is_quasi_affine(last) or any(isinstance(e, Call) and e.op in ("minimum", "maximum") for e in walk(last)):
             return None
-        turned[iterator] = subtract(last, IndexExpr(iterator, i64))
-    values = ", ".join(print_affine(turned[i]) if i in turned else i for i in statement.iterators)
+        reflected[iterator] = subtract(last, IndexExpr(iterator, i64))
+    values = ", ".join(print_affine(reflected[i]) if i in reflected else i for i in statement.iterators)
     name = statement.name
     onto = read_map(f"{parameters(program)}{{ {name}[{names}] -> {name}[{values}] }}")
     return replace(
         statement,
         domain=domain_text(domain.apply(onto), name),
-        subscripts=tuple(substitute(s, turned) for s in statement.subscripts),
-        expr=substitute(statement.expr, turned),
+        subscripts=tuple(substitute(s, reflected) for s in statement.subscripts),
+        expr=substitute(statement.expr, reflected),
     )
 
 
@@ -123,10 +123,10 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, element: str, t
     head = parameters(program)
     names = ", ".join(statement.iterators)
     domain = read_set(statement.domain).reset_tuple_id()
-    ahead = domain.apply(read_map(f"{head}{{ [{names}] -> [{term} - {element}] }}")).dim_max_val(0)
-    if not ahead.is_int():
+    distance = domain.apply(read_map(f"{head}{{ [{names}] -> [{term} - {element}] }}")).dim_max_val(0)
+    if not distance.is_int():
         return None
-    last = ahead.get_num_si()
+    last = distance.get_num_si()
     # The instances of the last terms stand for the elements; their terms are all that come before them.
     ends = domain.intersect(read_set(f"{head}{{ [{names}] : {term} = {element} + {last} }}"))
     others = tuple(i for i in statement.iterators if i != element)

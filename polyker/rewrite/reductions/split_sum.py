@@ -31,14 +31,14 @@ class SplitSum:
 class SumCut:
     """How a reduction is split: `count` partial results, cut `along` an iterator, by runs of so many terms.
 
-    The partial results of an element lie side by side, with `apart` in lines of their own: the first ones of all, then the second
-    ones.
+    The partial results of an element lie side by side, with `outermost` in lines of their own: the first ones of all, then the
+    second ones.
     """
 
     along: str
     count: int
     run: int = 1
-    apart: bool = False
+    outermost: bool = False
 
 
 def split_sum(
@@ -52,13 +52,13 @@ def split_sum(
 
     `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative.
     """
-    along, count, run, apart = cut.along, cut.count, cut.run, cut.apart
+    along, count, run, outermost = cut.along, cut.count, cut.run, cut.outermost
     kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     q, k = fresh.iterator(), fresh.iterator()
     head = parameters(program)
     acc = statement.acc
-    partial = fresh.temporary("partial", acc, (lit(count), *shape) if apart else (*shape, lit(count)))
-    element: tuple[Expr, ...] = tuple(IndexExpr(i, i64) for i in ((q, *kept) if apart else (*kept, q)))
+    partial = fresh.temporary("partial", acc, (lit(count), *shape) if outermost else (*shape, lit(count)))
+    element: tuple[Expr, ...] = tuple(IndexExpr(i, i64) for i in ((q, *kept) if outermost else (*kept, q)))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
     within = (fresh.iterator(),) if run > 1 else ()

@@ -128,7 +128,7 @@ def _pays(found: _Inlining) -> bool:
     size = sum(1 for _ in values(found.definition.expr))
     sources = {r for r in found.definition.reads() if any(map(indices_of, r.subscripts))}
     for reader, reads in found.readers:
-        if reader.reads_own and _turns(found.definition):
+        if reader.reads_own and _transposes(found.definition):
             return False
         if _goes_along_memory(reader) and 4 * len(sources) > 3 * found.definition.acc.itemsize:
             return False
@@ -139,7 +139,7 @@ def _pays(found: _Inlining) -> bool:
     return elements == 1 or (elements - 1) * _cycles(found.definition.expr) <= 4 * ITERATION + elements * LOAD
 
 
-def _turns(definition: TypedStatement) -> bool:
+def _transposes(definition: TypedStatement) -> bool:
     """Whether elements that lie side by side come from elements that do not: a recurrence would gather them one by one."""
     row = indices_of(definition.subscripts[-1]) if definition.subscripts else frozenset()
     reads = (r.subscripts for r in definition.reads() if r.subscripts)

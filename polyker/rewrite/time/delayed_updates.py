@@ -137,10 +137,10 @@ def _changes_later(blocks: Blocks, loop: TypedLoop, statement: TypedStatement, r
     """Whether what late instances read is written again in their block after their own step, or by the update in it."""
     position = {s.name: n for n, s in enumerate(statements_of(loop.body))}
     for s, pairs in blocks.writers(statement, read):
-        same = blocks.apart(statement, s, "=")
+        same = blocks.compared(statement, s, "=")
         if s is statement and not pairs.intersect(same).is_empty():
             return True
-        after = blocks.apart(statement, s, ">")
+        after = blocks.compared(statement, s, ">")
         if position[s.name] > position[statement.name]:
             after = after.union(same)
         if not pairs.intersect_domain(late).intersect(after).is_empty():

@@ -140,23 +140,23 @@ def _times(program: TypedProgram, statement: TypedStatement) -> isl.Set:
 
 def _alternating(program: TypedProgram, fresh: Fresh, steps: _Steps) -> Iterator[TypedNode]:
     """Yield what stands for the loop."""
-    turns: dict[str, str] = {}
+    others: dict[str, str] = {}
     for p, c in zip(steps.producers, steps.copies, strict=True):
         tensor = program.tensor(c.target)
-        turns[c.target] = fresh.temporary(program.tensor(p.target).label, tensor.dtype, tensor.shape)
-    yield from _borders(program, fresh, steps, turns)
+        others[c.target] = fresh.temporary(program.tensor(p.target).label, tensor.dtype, tensor.shape)
+    yield from _borders(program, fresh, steps, others)
     times = _times(program, steps.producers[0])
     before = times.apply(read_map("{ [t] -> [t - 1] }"))  # those after which there is another
     even = f"(t - {steps.first}) mod 2 = 0"
     pair = fresh.iterator()
     starts = times.intersect(before).intersect(read_set(f"{{ [t] : {even} }}"))
-    pairs = _Pairs(pair, starts, turns)
+    pairs = _Pairs(pair, starts, others)
     to = [_half(program, fresh, steps, n, pairs, 0) for n in range(len(steps.copies))]
     fro = [_half(program, fresh, steps, n, pairs, 1) for n in range(len(steps.copies))]
     yield TypedLoop(pair, (*to, *fro))
     lone = times.subtract(before).intersect(read_set(f"{{ [t] : {even} }}"))
     if not lone.is_empty():
-        yield TypedLoop(steps.loop.iterator, tuple(_last(program, steps, turns, lone)))
+        yield TypedLoop(steps.loop.iterator, tuple(_last(program, steps, others, lone)))
 
 
 def _label(labels: dict[str, str], steps: _Steps, made: list[TypedNode]) -> None:
@@ -171,16 +171,16 @@ def _label(labels: dict[str, str], steps: _Steps, made: list[TypedNode]) -> None
 
 @dataclass(frozen=True)
 class _Pairs:
-    """The loop over pairs of steps: its iterator, the pairs' first steps, and `turns`: tensor -> where its odd steps lie."""
+    """The loop over pairs of steps: its iterator, the pairs' first steps; `others`: tensor -> where its odd steps lie."""
 
     iterator: str
     starts: isl.Set
-    turns: dict[str, str]
+    others: dict[str, str]
 
 
 def _half(program: TypedProgram, fresh: Fresh, steps: _Steps, number: int, pairs: _Pairs, odd: int) -> TypedStatement:
     """Return what computes a tensor in the first or the second step of the pairs."""
-    pair, turns = pairs.iterator, pairs.turns
+    pair, others = pairs.iterator, pairs.others
     producer, kept = steps.producers[number], steps.copies[number].target
     clock, *rest = producer.iterators
     name, inner = fresh.statement(), [fresh.iterator() for _ in rest]
@@ -197,22 +197,22 @@ def _half(program: TypedProgram, fresh: Fresh, steps: _Steps, number: int, pairs
         name=name,
         iterators=(pair, *inner),
         domain=domain_text(read_set(producer.domain).intersect(here).apply(onto), name),
-        target=kept if odd else turns[kept],
+        target=kept if odd else others[kept],
         subscripts=tuple(substitute(s, values) for s in producer.subscripts),
-        expr=_renamed(expr, turns) if odd else expr,
+        expr=_renamed(expr, others) if odd else expr,
     )
 
 
-def _last(program: TypedProgram, steps: _Steps, turns: dict[str, str], lone: isl.Set) -> Iterator[TypedStatement]:
+def _last(program: TypedProgram, steps: _Steps, others: dict[str, str], lone: isl.Set) -> Iterator[TypedStatement]:
     """Yield the step that is no pair's, which is copied back."""
 
     def limited(s: TypedStatement) -> str:
         return str(read_set(s.domain).intersect(_clock(program, s).intersect_range(lone).domain()))
 
     for p, c in zip(steps.producers, steps.copies, strict=True):
-        yield replace(p, target=turns[c.target], domain=limited(p))
+        yield replace(p, target=others[c.target], domain=limited(p))
     for p, c in zip(steps.producers, steps.copies, strict=True):
-        yield replace(c, expr=_renamed(c.expr, {p.target: turns[c.target]}), domain=limited(c))
+        yield replace(c, expr=_renamed(c.expr, {p.target: others[c.target]}), domain=limited(c))
 
 
 def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
@@ -222,7 +222,7 @@ def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
     return transform(expr, change)
 
 
-def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, turns: dict[str, str]) -> Iterator[TypedStatement]:
+def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, others: dict[str, str]) -> Iterator[TypedStatement]:
     """Yield the copies of what the odd steps read and the even ones do not define."""
     for c in steps.copies:
         tensor = program.tensor(c.target)
@@ -238,4 +238,4 @@ def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, turns: dict[str
             name = fresh.statement()
             domain = domain_text(isl.Set.from_basic_set(part), name)
             read = Read(c.target, places, dtype=tensor.dtype)
-            yield TypedStatement(name, iterators, 0, domain, turns[c.target], places, "set", read, tensor.dtype)
+            yield TypedStatement(name, iterators, 0, domain, others[c.target], places, "set", read, tensor.dtype)

@@ -111,9 +111,9 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
     early = domain
     for read in dict.fromkeys(statement.reads()):
         for s, pairs in blocks.writers(statement, read):
-            before = blocks.apart(statement, s, "<")
+            before = blocks.compared(statement, s, "<")
             if place[s.name] < place[statement.name]:
-                before = before.union(blocks.apart(statement, s, "="))
+                before = before.union(blocks.compared(statement, s, "="))
             early = early.subtract(pairs.intersect(before).domain())
     early = early.coalesce()
     some, whole = (count(expected(program, points)).number for points in (early, domain))

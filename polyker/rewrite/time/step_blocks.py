@@ -77,7 +77,7 @@ class Blocks:
                 pairs = mine.apply_range(self.elements(other, None).reverse())
                 yield other, pairs.intersect(self.block(s).apply_range(self.block(other).reverse()))
 
-    def apart(self, s: TypedStatement, other: TypedStatement, sign: str) -> Map:
+    def compared(self, s: TypedStatement, other: TypedStatement, sign: str) -> Map:
         """Return the pairs of instances of which the other's step is "<" or ">" the first one's, or "=", the same."""
         steps = read_map(f"{{ [a] -> [b] : b {sign} a }}")
         return self.step(s).apply_range(steps).apply_range(self.step(other).reverse())

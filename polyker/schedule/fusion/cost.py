@@ -251,9 +251,9 @@ class _Costs:
         points = [float(prod(i.measured.extent(x) for x in i.measured.bounds)) for i in items]
         steps = (1,) * rows + ((block,) if block else ())
         turns = self._turns(steps)
-        apart = sum(p * self.plan(n, 0, False).cost for n, p in enumerate(points))
+        separate = sum(p * self.plan(n, 0, False).cost for n, p in enumerate(points))
         strain = [p * (self.plan(n, rows).cost - self.plan(n, 0, False).cost) for n, p in enumerate(points)]
-        together = apart + ROW * sum(self._turns(steps, n) for n in range(last))
+        together = separate + ROW * sum(self._turns(steps, n) for n in range(last))
         # What a later item finds of what an earlier one touched.
         total = sum(self._whole)
         seen: dict[str, int] = {}
@@ -264,11 +264,11 @@ class _Costs:
             for tensor in self._tensors(item):
                 size = self._bytes(n, tensor, 0, 0)
                 if tensor in seen:
-                    apart += size * passed(self.target, sum(self._whole[seen[tensor] : n]))
+                    separate += size * passed(self.target, sum(self._whole[seen[tensor] : n]))
                     if mates[n] is None or mates[n] != seen[tensor]:
                         together += size * passed(self.target, waits * self.part(seen[tensor], n, rows, block))
                 else:
-                    apart += size * passed(self.target, total)
+                    separate += size * passed(self.target, total)
                     held = self._bytes(n, tensor, rows, block) if tensor in local else size
                     together += held * passed(self.target, total)
                 seen[tensor] = n
@@ -292,7 +292,7 @@ class _Costs:
         for n, mate in enumerate(mates):
             if mate is not None:  # one loop for both, and what both read is loaded once
                 together -= turns * ROW + points[n] * LOAD / plans[n].lanes
-        return Fusion(self.group, rows, block, apart - together, apart, tuple(strain), plans)
+        return Fusion(self.group, rows, block, separate - together, separate, tuple(strain), plans)
 
     def _loses_blocks(self, n: int, rows: int) -> bool:
         """Whether an item by itself would compute on copies of its operands, by blocks, and has none in common loops."""

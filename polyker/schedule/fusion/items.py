@@ -149,8 +149,8 @@ def walks_with(first: Item, a: str, second: Item, b: str) -> bool:
     for one in first.touches:
         for other in second.touches:
             if one.tensor == other.tensor:
-                ahead = _ahead(one, a, other, b)
-                if ahead is not None and abs(ahead) <= MAX_LAG:
+                lag = _lag(one, a, other, b)
+                if lag is not None and abs(lag) <= MAX_LAG:
                     found = True
                 elif _uses(one, a) or _uses(other, b):
                     return False
@@ -161,7 +161,7 @@ def _uses(touch: Touch, iterator: str) -> bool:
     return any(iterator in indices_of(s) for s in touch.subscripts)
 
 
-def _ahead(one: Touch, a: str, other: Touch, b: str) -> int | None:
+def _lag(one: Touch, a: str, other: Touch, b: str) -> int | None:
     """Return by how much `a` is greater than `b` where the two touch one element, None if the subscripts do not show it."""
     if one.exact and other.exact:
         for s, t in zip(one.subscripts, other.subscripts, strict=True):
@@ -173,9 +173,9 @@ def _ahead(one: Touch, a: str, other: Touch, b: str) -> int | None:
 
 def _step(program: TypedProgram, one: Touch, a: str, other: Touch, b: str) -> Lag | None:
     """Return how much later the first iterator may be of two accesses of one element; None if nothing is known."""
-    ahead = _ahead(one, a, other, b)
-    if ahead is not None:
-        return Lag(ahead, True)
+    lag = _lag(one, a, other, b)
+    if lag is not None:
+        return Lag(lag, True)
     if not (one.exact and other.exact and _uses(one, a) and _uses(other, b)):
         return None
     head = parameters(program)

@@ -5,8 +5,8 @@
     for n: { s = sum of X[n]; prefetch O[n, 0:256]; v = …; prefetch X[n+1, 0:256]; O[n] = … }
 
 Each row begins in another page, where no prefetcher of the core is on its way: the first lines are waited for, one after another,
-and stores hold up those behind them. A few lines asked for while the core computes from its caches set the prefetchers going, and
-leave them the rest; on some processors asking for all of it leads them astray (`prefetches_next_rows`). What is written by
+and stores hold up those behind them. A few prefetches while the core computes from its caches set the prefetchers going, and
+leave them the rest; on some processors prefetching all of it leads them astray (`prefetches_next_rows`). What is written by
 streaming stores must not be in them.
 """
 

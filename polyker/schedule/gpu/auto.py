@@ -114,8 +114,8 @@ class _GpuScheduler:
                 items += self.items(start, None, reduces=False)
             items += found
         items = joined(self.program, items, self.ends)
-        apart = {s.name for s in statements}
-        others = [s for s in self.program.statements() if s.name not in apart]
+        taken = {s.name for s in statements}
+        others = [s for s in self.program.statements() if s.name not in taken]
         made: dict[Item, tuple[TypedStatement, ...]] = {}
         nests: list[Nest] = []
         for launch in self.launches(items):
@@ -244,7 +244,7 @@ class _GpuScheduler:
     def run_items(self, item: Item, runs: Runs, shape: tuple[Expr, ...]) -> list[Item] | None:
         """Return a product whose sums are split into runs, tiled as a product of its own for each run, and what adds these up;
         None where the product of a run has no tiles."""
-        statement, cut = item.statement, SumCut(runs.along, runs.count, runs.run, apart=True)
+        statement, cut = item.statement, SumCut(runs.along, runs.count, runs.run, outermost=True)
         split = split_sum(self.program, self.fresh, statement, cut, shape)
         program, layout, partial = self.program, self.layout, split.partial
         free = tuple(i for i in partial.iterators if i not in partial.reduced)
@@ -351,12 +351,12 @@ class _GpuScheduler:
             self.note_together(rows.group, held.tensors())
         statements = tuple(s for b in bodies for s in b.statements)
         made: list[tuple[TypedStatement, ...]] = []  # of each item, with the copies that stand before it
-        ahead: tuple[TypedStatement, ...] = ()
+        pending: tuple[TypedStatement, ...] = ()
         for n, body in enumerate(bodies):
-            ahead = (*ahead, *body.statements)
+            pending = (*pending, *body.statements)
             if n not in copies:
-                made.append(ahead)
-                ahead = ()
+                made.append(pending)
+                pending = ()
         return made, Nest(statements, row_tree(rows, bodies, held))
 
     def note_together(self, group: Group, held: list[str]) -> None:

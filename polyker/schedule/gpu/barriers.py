@@ -182,10 +182,10 @@ def _meet(scop: Scop, first: Branch, second: Branch, at: int, places: Pairs, thr
             and not (a.time == b.time and not indices_of(a.time))
         ):
             texts.append(pair(a.time, "<" if n == at else "=", b.time))
-    apart = [pair(a, "!=", b) for a, b in threads if a != b or indices_of(a)]
-    if not apart:
+    distinct = [pair(a, "!=", b) for a, b in threads if a != b or indices_of(a)]
+    if not distinct:
         return False
-    texts.append(f"({' or '.join(apart)})")
+    texts.append(f"({' or '.join(distinct)})")
     source = f"{first.statement}[{', '.join(scop.statement(first.statement).iterators)}]"
     sink = f"{second.statement}[{', '.join(f'{i}_' for i in scop.statement(second.statement).iterators)}]"
     found = read_map(f"{parameters(scop.program)}{{ {source} -> {sink} : {' and '.join(texts)} }}")

@@ -263,11 +263,11 @@ def _sides(measured: MeasuredStatement, kept: tuple[str, ...]) -> tuple[str, str
     write = measured.write
     pairs = []
     for c, r in product(kept, kept):
-        apart = any(a.stride(r) and not a.stride(c) for a in reads) and any(
+        separate = any(a.stride(r) and not a.stride(c) for a in reads) and any(
             a.stride(c) and not a.stride(r) for a in reads
         )
         wide, high = _extent(measured, c), _extent(measured, r)
-        if apart and min(wide, high) >= MIN_TILED_EXTENT:
+        if separate and min(wide, high) >= MIN_TILED_EXTENT:
             pairs.append((abs(write.stride(c)) == 1, wide, high, c, r))
     if not pairs:
         return None

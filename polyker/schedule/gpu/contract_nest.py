@@ -96,13 +96,13 @@ class _ContractionNest:
         )
         sizes = tuple({s.iterator: s.elements for s in self.sides}.get(i, 1) for i in self.parts.element)
         tree = Scope((Promotion(self.parts.accumulator, sizes),), tree)
-        far, apart = self.far()
-        blocks = [self.batch(far)] if far else []
+        numbered, looped = self.far()
+        blocks = [self.batch(numbered)] if numbered else []
         blocks += [
             self.shared(s.iterator, f"{s.iterator}.block", MemberKind.BLOCK, axis)
             for s, axis in zip(self.sides, "yx", strict=True)
         ]
-        blocks += [self.shared(i, i) for i in apart]
+        blocks += [self.shared(i, i) for i in looped]
         return Nest(statements, band(blocks, tree))
 
     @property

@@ -136,9 +136,9 @@ def sum_cut(measured: MeasuredStatement, gpu: Gpu) -> tuple[str, int] | None:
     along = max(unit or statement.reduced, key=measured.extent)
     results = prod(measured.extent(i) for i in kept)
     threads = gpu.processors * gpu.resident
-    apart = bool(unit) and not any(abs(largest.stride(i)) == 1 for i in kept)
+    strided = bool(unit) and not any(abs(largest.stride(i)) == 1 for i in kept)
     most = min(threads // max(1, results), measured.extent(along) // (2 * PARTIAL_SUMS_PER_THREAD))
-    if apart:
+    if strided:
         most = max(most, min(gpu.warp, measured.extent(along) // 2))
     count = (_power(most + 1) // 2) if most > 0 else 0
     few = 4 * results * count <= measured.footprint(largest)

@@ -86,7 +86,7 @@ class RowLaunch:
         """Return whether equal values of a subscript are one thread's."""
         return lane is not None and (alone(subscript) == (lane, 0) or subscript == self.thread(lane))
 
-    def turn(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
+    def element_loops(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
         """Return the loops of a thread over its elements of a row: `side` neighbours, `width` threads' apart."""
         kind, extent = (MemberKind.UNROLL, self.transposes) if n in self.transposed else (MemberKind.SERIAL, 0)
         place = IndexExpr(lane, i64)
@@ -246,7 +246,7 @@ def row_body(program: TypedProgram, fresh: Fresh, rows: RowLaunch, n: int) -> Ro
     common = {dim[n] for dim in rows.group.dims}
     inner = statement.iterators[statement.outer :]
     loops = [shared((statement,), IndexExpr(i, i64), i) for i in inner if i not in common and i != lane]
-    loops += rows.turn(n, statement, lane)
+    loops += rows.element_loops(n, statement, lane)
     return RowBody((statement,), {statement.name: rows.thread(lane)}, band(loops, Leaf()))
 
 
@@ -263,14 +263,14 @@ def _folded(program: TypedProgram, fresh: Fresh, rows: RowLaunch, n: int, lane: 
     places |= {parts.start.name: each, parts.folds[-1].name: each}
     places[parts.update.name] = rows.thread(lane)
     held = Promotion(parts.accumulator, (1,) * (len(parts.element) + 1))
-    tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.turn(n, parts.update, lane)))))
+    tree = Scope((held,), InOrder(tuple(_parts(parts, lane, rows.element_loops(n, parts.update, lane)))))
     return RowBody(parts.statements(), places, tree, (parts.folded, parts.element))
 
 
-def _parts(parts: Accumulated, lane: str, turn: list[Member]) -> list[Filter]:
-    """Return what a thread does of a reduction; `turn`: the reduction loops along the lane."""
+def _parts(parts: Accumulated, lane: str, element_loops: list[Member]) -> list[Filter]:
+    """Return what a thread does of a reduction; `element_loops`: the reduction loops along the lane."""
     loops = [shared((parts.update,), IndexExpr(i, i64), i) for i in parts.update.reduced if i != lane]
-    terms = Filter((parts.update.name,), band([*loops, *turn], Leaf()))
+    terms = Filter((parts.update.name,), band([*loops, *element_loops], Leaf()))
     return [
         Filter((parts.start.name,), Leaf()),
         terms,

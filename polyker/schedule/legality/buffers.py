@@ -151,8 +151,8 @@ def reuses(scop: Scop, shared: Shared) -> Iterator[Dependence]:
     for n, m in enumerate(shared.promotion.modulo):
         if n in plain:
             continue
-        apart = " and ".join([f"b{n} >= a{n} + {m}", *(f"b{k} = a{k}" for k in plain)])
-        later = read_map(f"{{ {tensor}[{names[0]}] -> {tensor}[{names[1]}] : {apart} }}")
+        distant = " and ".join([f"b{n} >= a{n} + {m}", *(f"b{k} = a{k}" for k in plain)])
+        later = read_map(f"{{ {tensor}[{names[0]}] -> {tensor}[{names[1]}] : {distant} }}")
         for first in shared.touching:
             for second in shared.touching:
                 if second.is_write:
@@ -319,7 +319,7 @@ def _between(
     return first.relation.apply_range(clash).apply_range(second.relation.reverse()).intersect(together)
 
 
-def apart(scop: Scop, tree: Tree, tensors: list[str]) -> None:
+def check_runs(scop: Scop, tree: Tree, tensors: list[str]) -> None:
     """Raise LegalityError if a value of one of the tensors is read in another run of its scope than wrote it.
 
     Looks at each value's last writer alone: an earlier one, which a later one overwrote, may be anywhere.

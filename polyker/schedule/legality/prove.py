@@ -31,10 +31,10 @@ from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality.buffers import (
-    apart,
     broken_reuse,
     check_access,
     check_buffers,
+    check_runs,
     promoted_tensors,
     reuses,
 )
@@ -115,9 +115,9 @@ def prove(scop: Scop, schedule: ScheduleTree, known: Iterable[Dependence] | None
         except LegalityError:
             raise broken_reuse(scop, shared) from None
     check_launches(scop, schedule.tree)
-    leaving = proof.apart | check_threads(scop, schedule.tree)
+    leaving = proof.leaving | check_threads(scop, schedule.tree)
     if leaving:
-        apart(scop, schedule.tree, sorted(leaving))
+        check_runs(scop, schedule.tree, sorted(leaving))
 
 
 def is_legal(scop: Scop, schedule: ScheduleTree) -> bool:
@@ -165,13 +165,13 @@ class _Path:
 
 
 class _Proof:
-    """The walk down a tree; `apart` collects promoted tensors of which a value may leave its buffer."""
+    """The walk down a tree; `leaving` collects promoted tensors of which a value may leave its buffer."""
 
     def __init__(self, scop: Scop, found: tuple[Dependence, ...], promoted: frozenset[str]) -> None:
         self.scop, self.found, self.promoted = scop, found, promoted
         self.head = parameters(scop.program)
         self.iterators = {s.name: s.iterators for s in scop.program.statements()}
-        self.apart: set[str] = set()
+        self.leaving: set[str] = set()
 
     def visit(self, node: Tree, here: Mapping[str, isl.Set], pairs: list[_UnorderedPair], path: _Path) -> None:
         """Check a node that the instances `here` come to."""
@@ -247,7 +247,7 @@ class _Proof:
                 if not both.relation.is_empty():
                     raise self._broken(dependence, both.relation)
             elif pair.flows and not both.relation.is_empty():
-                self.apart.add(dependence.tensor)
+                self.leaving.add(dependence.tensor)
 
     def _of(self, pair: _UnorderedPair, child: Filter, statement: str, restrict) -> _UnorderedPair:  # type: ignore[no-untyped-def]
         condition = dict(child.conditions).get(statement)
@@ -288,7 +288,7 @@ class _Proof:
             if compare == ">" and not relaxed:
                 raise self._broken(dependence, moved)
             if pair.flows:
-                self.apart.add(dependence.tensor)
+                self.leaving.add(dependence.tensor)
         same = relation if alone else relation.intersect(self._compared(member, dependence, "="))
         if alone or not same.is_empty():
             yield replace(pair, part=same)

@@ -173,8 +173,8 @@ class _LaunchCheck:
                 found = found.intersect(self._compared(first, second, one.time, "=", other.time))
         ids = zip(self._thread(first, a), self._thread(second, b), strict=True)
         compare = partial(self._compared, first, second)
-        apart = reduce(isl.Map.union, (compare(one, "!=", other) for one, other in ids))
-        found = found.intersect(apart)
+        distinct = reduce(isl.Map.union, (compare(one, "!=", other) for one, other in ids))
+        found = found.intersect(distinct)
         return None if found.is_empty() else found
 
     def _across(self, first: Branch, second: Branch, a: ScopAccess, b: ScopAccess, pairs: isl.Map) -> isl.Map:

@@ -156,14 +156,14 @@ class _Copies:
             ),
         )
         whole = self.domain(self.first)
-        for ahead in range(1, count + 1):
-            texts = [*map(print_affine, times[:-1]), f"{print_affine(times[-1])} + {ahead}"]
+        for n in range(1, count + 1):
+            texts = [*map(print_affine, times[:-1]), f"{print_affine(times[-1])} + {n}"]
             moved = read_map(f"{self.head}{{ {self.tuple(self.first)} -> T[{', '.join(texts)}] }}")
             whole = whole.intersect(arrivals.apply(moved.reverse()))
         source, sink = self.tuple(self.first), self.tuple(second, "_")
         late = print_affine(self.primed(second, other.time))
-        apart = read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one.time)} + {count} < {late} }}")
-        return apart.intersect_domain(whole)
+        later = read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one.time)} + {count} < {late} }}")
+        return later.intersect_domain(whole)
 
     def together(self, second: Branch, a: ScopAccess, b: ScopAccess) -> isl.Map:
         """Return {copy -> other} of the instances of one block that come to one place by these accesses."""

@@ -50,15 +50,15 @@ def across_rows(
         return None
     expr, width = measured.statement.expr, write.itemsize / 4
     operations = [e for e in values(expr) if isinstance(e, Call)]
-    apart = 1 + sum(abs(a.stride(row)) > 1 for a in reads)
+    strided = 1 + sum(abs(a.stride(row)) > 1 for a in reads)
     functions = width * sum(cost_of(e.op).usual for e in operations if is_costly(e))
     computed = len(operations) + functions
     waits = _waits(expr, write.tensor, target.fma_latency, FUNCTION_LATENCY * width) - target.fma_latency
-    cost = max(computed + len(reads) + apart * (log2(lanes) + MOVE_CYCLES), waits) * -(-extent // lanes) / extent
+    cost = max(computed + len(reads) + strided * (log2(lanes) + MOVE_CYCLES), waits) * -(-extent // lanes) / extent
     if plan.vector is None:
         other = SINGLE_ELEMENT_CYCLES * (len(operations) + len(reads) + 1) + functions
     elif abs(write.stride(plan.vector)) > 1:
-        other = computed / lanes + GATHERED_CYCLES * apart
+        other = computed / lanes + GATHERED_CYCLES * strided
     else:
         other = plan.cost
     if cost >= other:

@@ -1,7 +1,7 @@
 """Build nests that transpose tiles in registers, for statements that read and write along other iterators.
 
 `O[j,i] = X[i,j]` is written along i, so i is the vector; X is contiguous along j. A TRANSPOSE loop over some j directly around
-the vector lets the code generator read pieces of X's rows, and turn them into vectors along i in registers. No memory is
+the vector lets the code generator read pieces of X's rows, and transpose them to vectors along i in registers. No memory is
 needed in between, and reads of both kinds can stand in one statement. The subscripts may be any quasi-affine functions that
 are contiguous within a tile, such as `P[floor(j/48), k, j mod 48] = B[j,k]` inside a loop over floor(j/48).
 """

@@ -110,10 +110,10 @@ def modulo_of(scop: Scop, tensor: TypedTensor, here: dict[str, Way], limit: int)
             elements = part if elements is None else elements.union(part)
     if elements is None or elements.is_empty():
         return None
-    apart = elements.reverse().apply_range(elements).deltas()
+    distances = elements.reverse().apply_range(elements).deltas()
     modulo = []
     for d in range(len(tensor.shape)):
-        most = apart.dim_max_val(d)
+        most = distances.dim_max_val(d)
         if not most.is_int():
             raise failure(UNBOUNDED, tensor=tensor.label, dimension=d)
         modulo.append(int(most.to_python()) + 1)

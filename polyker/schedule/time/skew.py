@@ -64,7 +64,7 @@ class Distance:
 
     source: int
     sink: int
-    apart: tuple[Interval | None, ...]
+    intervals: tuple[Interval | None, ...]
     same: bool
     later: bool
 
@@ -123,11 +123,11 @@ def distances(places: tuple[SkewedStatement, ...]) -> tuple[Distance, ...] | Non
     for a, b in product(range(len(places)), repeat=2):
         for (tensor, first, writes), (other, second, writes_too) in product(offsets[a], offsets[b]):
             if tensor == other and (writes or writes_too):
-                apart = tuple(
+                intervals = tuple(
                     None if u is None or v is None else (u[0] - v[1], u[1] - v[0])
                     for u, v in zip(first, second, strict=True)
                 )
-                found[Distance(a, b, apart, a < b or (a == b and _may_follow(places[a], apart)), True)] = None
+                found[Distance(a, b, intervals, a < b or (a == b and _may_follow(places[a], intervals)), True)] = None
     return tuple(found)
 
 
@@ -150,9 +150,9 @@ def fronts(
 
 def reach(front: Front, found: tuple[Distance, ...]) -> int:
     """Return by how many elements what an instance touches lies around its front, about."""
-    spread = max(front.shifts) - min(front.shifts)
-    apart = [d.apart[front.dimension] for d in found]
-    return spread + max((max(abs(a[0]), abs(a[1])) for a in apart if a is not None), default=0)
+    shifted = max(front.shifts) - min(front.shifts)
+    intervals = [d.intervals[front.dimension] for d in found]
+    return shifted + max((max(abs(a[0]), abs(a[1])) for a in intervals if a is not None), default=0)
 
 
 def _box(statement: TypedStatement) -> tuple[dict[str, Interval], int] | None:
@@ -198,11 +198,11 @@ def _offset(place: SkewedStatement, dimension: int, subscript: Expr) -> Interval
     return low, high
 
 
-def _may_follow(place: SkewedStatement, apart: tuple[Interval | None, ...]) -> bool:
+def _may_follow(place: SkewedStatement, intervals: tuple[Interval | None, ...]) -> bool:
     """Whether one instance may come after another of the same step: the first iterator in which they differ is greater."""
     dims = {iterator: n for n, (iterator, _) in enumerate(place.space) if iterator is not None}
     for iterator in place.statement.iterators[1:]:
-        here = apart[dims[iterator]]
+        here = intervals[dims[iterator]]
         if here is None or here[1] > 0:
             return True
         if here[1] < 0:
@@ -231,8 +231,8 @@ def _shifts(count: int, found: tuple[Distance, ...], dimension: int, step: int, 
 def _bounds(found: tuple[Distance, ...], dimension: int, step: int, unit: int) -> Iterator[tuple[int, int, int | None]]:
     """Yield (source, sink, least difference of their shifts) in units."""
     for d in found:
-        apart = d.apart[dimension]
-        least = None if apart is None else -(apart[0] // unit)
+        intervals = d.intervals[dimension]
+        least = None if intervals is None else -(intervals[0] // unit)
         if d.same:
             yield d.source, d.sink, least
         if d.later:
