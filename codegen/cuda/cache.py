@@ -12,10 +12,11 @@ import json
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from polyker.process.whole_file import whole_file
 
 MAX_CACHE_BYTES = 256 << 20  # bytes of all binaries that are kept: some thousand (chosen)
 _FORMAT = 1  # of a cache's entries: another number where what they hold changes
@@ -80,18 +81,12 @@ def _digest(image: bytes, text: str) -> str:
 
 def _write(file: Path, image: bytes, text: str) -> None:
     head = json.dumps({"sha256": _digest(image, text), "text": text}).encode()
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".part")
-        with os.fdopen(handle, "wb") as out:
-            out.write(head + b"\n" + image)
-        os.replace(temporary, file)
+        with whole_file(file) as part:
+            part.write_bytes(head + b"\n" + image)
         _shrink(file.parent)
     except OSError as error:
         _logger.info("machine code is not kept on disk: %s", error)
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 def _entries(where: Path) -> Iterator[tuple[float, int, Path]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from polyker.codegen.cuda.text import data_file
 from polyker.errors.base import failure
 from polyker.errors.codegen import COMPILER_FAILED, NO_COMPILER
+from polyker.process.whole_file import whole_file
 
 # Floating-point operations as they stand: nothing is contracted, nothing is taken to be finite.
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off")
@@ -36,21 +37,15 @@ def compiler() -> str:
 def compile_cxx(source: str, output: Path, *flags: str) -> None:
     """Compile a text to a file, which appears complete or not at all; raises InternalError with the compiler's messages."""
     path = compiler()
-    handle, temporary = tempfile.mkstemp(dir=output.parent, suffix=output.suffix)
-    os.close(handle)
-    command = [path, *FLAGS, *flags, "-x", "c++", "-", "-o", temporary]
     objects = [f for f in flags if f.endswith(".o")]
-    if objects:  # after `-x none` they are what their names say
-        command = [path, *FLAGS, *(f for f in flags if f not in objects), "-x", "c++", "-", "-x", "none", *objects]
-        command += ["-o", temporary]
-    try:
+    command = [path, *FLAGS, *(f for f in flags if f not in objects), "-x", "c++", "-"]
+    command += ["-x", "none", *objects] if objects else []  # after `-x none` they are what their names say
+    with whole_file(output) as part:
+        command += ["-o", str(part)]
         done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=RUN_SECONDS, check=False)  # noqa: S603
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr[-500:]]
             raise failure(COMPILER_FAILED, compiler=Path(path).name, reason="; ".join(errors[:3]))
-        os.replace(temporary, output)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 @cache

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ import numpy as np
 from polyker.codegen.llvm.jit.build import LoadedCode, build
 from polyker.codegen.llvm.jit.detect import host
 from polyker.machine.model import Target
+from polyker.process.whole_file import whole_file
 
 CHAINS = 12  # independent accumulators: more than latency times pipes, fewer than registers
 UNROLLED = 4
@@ -70,10 +69,8 @@ def measured(*, store: bool = True) -> Rates:
         with contextlib.suppress(OSError):
             path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             text = json.dumps({"cpu": rates.cpu, "flops": rates.flops, "bandwidth": rates.bandwidth}, indent=1)
-            handle, name = tempfile.mkstemp(dir=path().parent)
-            with os.fdopen(handle, "w") as file:
-                file.write(text + "\n")
-            os.replace(name, path())
+            with whole_file(path()) as part:
+                part.write_text(text + "\n")
         stored.cache_clear()
     return rates
 

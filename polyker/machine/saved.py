@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 from polyker.errors.base import failure
 from polyker.errors.codegen import MACHINE_FILE
 from polyker.machine.facts import check
+from polyker.process.whole_file import whole_file
 
 VARIABLE = "POLYKER_MACHINE"
 _logger = logging.getLogger("polyker")
@@ -61,13 +60,6 @@ def save(facts: Mapping[str, Any]) -> Path:
     check(facts)
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            tomli_w.dump(facts, out)
-        os.replace(name, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    with whole_file(file) as part:
+        part.write_text(tomli_w.dumps(facts), encoding="utf-8")
     return file

@@ -1,1 +1,1 @@
-"""What a process has one of: the compile lock, its behaviour at forks and exit, and uninterruptible jobs."""
+"""The process: its compile lock, forks and exit, uninterruptible jobs, and files that are written whole."""

@@ -22,7 +22,7 @@ CORE = {
     "cost": 1650,
     "rewrite": 7460,
     "schedule": 8480,
-    "codegen": 15630,
+    "codegen": 15620,
 }
 AROUND = {
     "api": 1780,
@@ -32,7 +32,7 @@ AROUND = {
     "errors": 1030,
     "explain": 1220,
     "pipeline": 1110,
-    "process": 260,
+    "process": 270,
     "reference": 1510,
     "runtime": 3700,
     "viz": 140,
