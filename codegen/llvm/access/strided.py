@@ -20,9 +20,10 @@ from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import LANE, EmitterScope
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.text import IRBuilder, Reg, const
+from polyker.cost.access_cost import MAX_SHUFFLED_STRIDE
 
-# The strides that are worth it: of a vector's elements one in so many is used.
-STRIDES = (2, 3, 4)
+# The strides of such accesses: of a vector's elements one in so many is used.
+STRIDES = tuple(range(2, MAX_SHUFFLED_STRIDE + 1))
 
 
 @dataclass(frozen=True, slots=True)
