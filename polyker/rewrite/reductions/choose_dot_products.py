@@ -86,7 +86,7 @@ def _choice(
             groups = total // measured.extent(term) * -(-measured.extent(term) // r.terms)
             steps = groups * r.cost / speed
             for placed in _placed(statement, some, measured, term, r.terms):
-                more = _more(statement, placed, measured, term, r.terms, budget)
+                more = _more(statement, placed, measured, term, r.terms, target, budget)
                 if more is not None:
                     along = ALONG_FACTOR if _is_along(statement, placed) else 1.0
                     choices.append((along * steps + more, Groups(r, term, placed)))
@@ -194,6 +194,7 @@ def _more(
     measured: MeasuredStatement,
     term: str,
     count: int,
+    target: Target,
     budget: int | None,
 ) -> float | None:
     """Return the cycles of what is done besides the sums: elements stored, sums that a shift takes off, results added up or
@@ -210,7 +211,7 @@ def _more(
         return None
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
     if _is_along(statement, factors):
-        cycles += folded(4) * results
+        cycles += folded(target.lanes(4)) * results  # of 32 bits
     elif any(f.in_place for f in factors):
         write = measured.write
         beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, IndexExpr)}
