@@ -55,7 +55,7 @@ from polyker.ir.expr import TRANSCENDENTAL
 from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
 
-# Terms taken at once, and most vector operations of them together (experience values); stores that make a tile.
+# Reduction iterations taken at once, and most vector operations of them together (experience values); stores that make a tile.
 UNROLL_FACTOR, MAX_UNROLLED_OPERATIONS, MIN_TILE_STORES = 4, 100, 4
 # Sums of a tile beside which no more values than these may pass one by one in a step: the loads of several terms would take the
 # sums' registers (seen in what LLVM makes of tiles of 10 and 12 rows of two vectors; 8 of three, 6 of four and 4 of six fit).
@@ -120,7 +120,7 @@ def _weight(block: StmtBlock) -> int:
 
 
 def _exceeds_registers(block: StmtBlock, sums: int) -> bool:
-    """Whether LLVM would load more values before their use, of all the terms, than registers are left beside a tile's sums."""
+    """Whether LLVM would load more values of all unrolled iterations than registers are left beside a tile's sums."""
     if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
         return 2 * sums > MIN_FULL_TILE_SUMS  # each product transposes its operands in registers, too
     return sums > MIN_FULL_TILE_SUMS and _passing(block) > MAX_PASSING_VALUES
@@ -150,7 +150,7 @@ def _spread(block: StmtBlock, trips: Mapping[str, int]) -> Iterator[tuple[tuple[
 
 
 def _size(weight: int) -> int:
-    """Return how many terms are taken at once, by the vector operations of one."""
+    """Return the unroll factor of the reduction loop, by the vector operations of one."""
     return UNROLL_FACTOR if UNROLL_FACTOR * weight <= MAX_UNROLLED_OPERATIONS else UNROLL_FACTOR // 2
 
 
@@ -245,7 +245,7 @@ class _TermUnroller:
         return tuple(result)
 
     def _taken(self, loop: For) -> list[Stmt]:
-        """Return the loop over whole groups of terms, and the one over the rest."""
+        """Return the unrolled loop, and the one over the remaining iterations."""
         trip, size = trip_count(loop), _size(self.chosen[id(loop)])
         if trip is not None and trip < 2 * size:
             return [loop]

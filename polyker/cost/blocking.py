@@ -51,9 +51,9 @@ MAX_BLOCK_GROWTH = 1.25
 
 @dataclass(frozen=True)
 class Blocking:
-    """Loops over blocks, outermost first: of kept iterators (whole tiles), of terms, of rows; then the tiles.
+    """Loops over blocks, outermost first: of kept iterators (whole tiles), of the reduction, of rows; then the tiles.
 
-    `rows`, `columns`: their tile loops inside the blocks. `reduced`: the order of the terms. `packs_columns`, `packs_rows`:
+    `rows`, `columns`: their tile loops inside the blocks. `reduced`: the order of the reduction's. `packs_columns`, `packs_rows`:
     the reads that are copied, for a block of columns and for a block of rows. Where rows are copied the tiles of a block of
     rows are the inner loops: they lie in the second cache, and a block of columns in the last. `prefetches`: the rows' reads that
     are prefetched for the tile after.
@@ -268,7 +268,7 @@ def _groups(measured: MeasuredStatement, plan: TilePlan, kept: tuple[str, ...], 
     own = sorted(columns, key=lambda i: (place(column_reads, i), i != vector, kept.index(i)), reverse=True)
     other = sorted(rows, key=lambda i: (place(row_reads, i), kept.index(i)), reverse=True)
     outermost = max(kept, key=lambda i: abs(write.stride(i))) if short else None
-    # The rows' operand is contiguous along the last of the terms if it is along any: then it is read where it is.
+    # The rows' operand is contiguous along the last reduction iterator if it is along any: then it is read where it is.
     inner = plan.across[0] if plan.across is not None else None
     order = sorted(statement.reduced, key=lambda i: (i != inner, far(row_reads, i), far(column_reads, i)), reverse=True)
     terms = tuple(i for i in order if measured.expected(i) != 1)
@@ -354,7 +354,7 @@ def _is_scattered(
 
 
 def _terms_that_stay(measured: MeasuredStatement, plan: TilePlan, groups: _Groups, depth: int, target: Target) -> int:
-    """Return of how many of `depth` terms the second cache keeps what tiles of rows read one after another where it lies.
+    """Return for how many of `depth` iterations the second cache keeps what tiles of rows read one after another where it lies.
 
     What does not stay comes from beyond that cache again for each of these tiles.
     """
@@ -367,7 +367,7 @@ def _terms_that_stay(measured: MeasuredStatement, plan: TilePlan, groups: _Group
 
 
 def _kept(access: MemoryAccess, groups: _Groups, target: Target) -> int:
-    """Return of how many terms the second cache keeps the lines of an operand's panel: they may fall into few of its sets."""
+    """Return for how many reduction iterations the second cache keeps an operand's panel, which may fall into few of its sets."""
     second, step = target.cache(2), groups.step(access)
     if step % second.line:
         return second.size // second.line
@@ -430,7 +430,7 @@ def _reads_rows(
 
 
 def _rows_at_once(accesses: list[MemoryAccess], measured: MeasuredStatement, target: Target) -> int:
-    """Return of how many terms the rows of operands are read side by side."""
+    """Return of how many reduction iterations the rows of operands are read side by side."""
     if target.vector_bytes < target.caches[0].line:
         return ROWS_AT_ONCE
     largest = max(measured.footprint(a) * a.itemsize for a in accesses)

@@ -161,7 +161,7 @@ def measure(program: TypedProgram, statement: TypedStatement, layout: Layouts) -
 def _bordered(
     statement: TypedStatement, domain: isl.Set, bounds: Mapping[str, tuple[int | None, int | None]]
 ) -> Iterator[str]:
-    """Yield the iterators of the result whose value says which values an iterator of a few terms takes."""
+    """Yield the iterators of the result whose value says which values a short reduction iterator takes."""
     short = [i for i in statement.reduced if 1 < (bounds[i][1] or 0) <= MAX_WINDOW_TERMS]
     if not short or domain.is_box():
         return
@@ -224,7 +224,7 @@ def accesses(program: TypedProgram, statement: TypedStatement, layout: Layouts) 
     for first, *more in groups:
         count, access = 1 + len(more), found[first]
         if 1 in access.strides.values():
-            continue  # other neighbours than those of the terms
+            continue  # other neighbours than those of the reduction
         strides = {i: s // count or 1 for i, s in access.strides.items()}
         found[first] = replace(access, itemsize=count * access.itemsize, strides=strides, joined=count)
     return (write, *found.values())

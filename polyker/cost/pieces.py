@@ -55,7 +55,7 @@ def _reading(measured: MeasuredStatement, plan: TilePlan, access: MemoryAccess, 
 def _beginning(measured: MeasuredStatement, plan: TilePlan, access: MemoryAccess, target: Target) -> float:
     """Return the cycles that a statement waits for an operand of which each tile prefetches the next one's rows.
 
-    The next tile is the one beside it until the loops over the result's indices leap over terms.
+    The next tile is the one beside it until the loops over the result's indices leap over reduction iterations.
     """
     reduced = measured.statement.reduced
     elements = measured.footprint(access)

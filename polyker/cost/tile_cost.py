@@ -450,7 +450,7 @@ class TileCosts:
         return min(store, by_rows) + wait, by_rows < store
 
     def _passes(self, others: tuple[tuple[str, int], ...]) -> int:
-        """Return how often a tile comes back to its results: with as many terms as fill half of the first cache at a time."""
+        """Return how often a tile comes back to its results: by blocks whose operands fill half of the first cache."""
         rows = [r.access.itemsize * prod(s for i, s in others if r.access.stride(i)) for r in self.reads if not r.moves]
         if self.folds or not rows or not self.expected:
             return 1

@@ -55,7 +55,7 @@ def _block(block: StmtBlock) -> StmtBlock:
 
 
 def _pairs(loop: For) -> list[Stmt] | None:
-    """Return the loop over pairs of terms, and the one over the rest; None where its body is no tile of extrema."""
+    """Return the loop over pairs of iterations, and the one over the rest; None where its body is no tile of extrema."""
     trip = trip_count(loop)
     if (trip is not None and trip < 4) or results(loop.body) < MIN_TILE_RESULTS:
         return None

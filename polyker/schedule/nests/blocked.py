@@ -38,7 +38,7 @@ Times = tuple[tuple[Expr, str], ...]
 class BlockedLoops:
     """The times of the loops outside the tile, over the reduction's iterators, outermost first, with the loops' labels."""
 
-    blocks: Times  # of kept iterators, then of terms
+    blocks: Times  # of kept iterators, then of the reduction
     row_blocks: Times
     rows: Times
     columns: Times

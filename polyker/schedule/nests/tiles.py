@@ -174,8 +174,8 @@ def common_terms(program: TypedProgram, statement: TypedStatement, tiles: Tiling
 
 
 def by_terms(program: TypedProgram, statement: TypedStatement, some: isl.Set, tiles: Tiling) -> list[isl.Set] | None:
-    """Return the parts of terms that some results of a tile have, one for each value of the short reduced iterator that says
-    which these are: all terms of a part have the same results of a tile. None where no such iterator does.
+    """Return the parts of the reduction that some results of a tile have, one for each value of the short reduced iterator that
+    says which these are: all terms of a part have the same results of a tile. None where no such iterator does.
 
         O[w+s] += X[w] * K[s]: the results of a tile at the border have s = 0, those from the second on s = 1, ...
     """
