@@ -34,10 +34,11 @@ WRITE = 0.6
 TRANSPOSE, TRANSPOSE_PIECE, READ_PIECE = 0.35, 0.1, 0.45
 
 # Of a GPU, in cycles of a multiprocessor: an iteration, a read of 16 bytes of shared memory, a row's or column's part of copying
-# to it; the latency of memory, of shared memory; a launch, about 3 microseconds.
+# to it; the latency of memory, of shared memory; a launch, about 3 microseconds (chosen).
 GPU_ITERATION, GPU_READ, GPU_COPY, GPU_LATENCY, GPU_STALL, GPU_LAUNCH = 2.0, 2.0, 0.15, 800, 30, 6000
 
-# The share of the cycles that another way has to save, because the model errs; and between ways of one kind, where it errs alike.
+# The share of the cycles that another way has to save, because the model errs; and between ways of one kind, where it errs alike
+# (chosen).
 GAIN, GAIN_OF_KIND = 0.1, 0.01
 
 

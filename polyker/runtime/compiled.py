@@ -23,11 +23,9 @@ from polyker.runtime.memory import layout_of
 from polyker.runtime.size_class import Likely, size_class
 
 STRIDED = Layout(dense=False, unit=None)
-_MAX_LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest
-_MAX_SIZE_CLASSES = (
-    16  # classes of sizes that it is compiled for before the kernel for no sizes in particular takes the rest
-)
-_MAX_PLANS = 256  # plans kept for a program
+_MAX_LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest (chosen)
+_MAX_SIZE_CLASSES = 16  # classes of sizes before one kernel for all sizes takes the rest (chosen)
+_MAX_PLANS = 256  # plans kept for a program (chosen)
 
 
 def evaluate(expr: Expr, values: Mapping[str, int]) -> int:

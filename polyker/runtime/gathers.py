@@ -29,8 +29,8 @@ from polyker.poly.isl import Set, dim, int_val, isl_job, read_set
 from polyker.runtime.kinds import Array
 
 _CHUNK_POINTS = 1 << 20  # points that are looked at together (chosen)
-_MAX_CHUNKS = 1 << 8  # of so many points at most: what lies further on is not looked for
-_MAX_CANDIDATES = 1 << 10  # places out of range that may turn out to be no instance's
+_MAX_CHUNKS = 1 << 8  # of so many points at most: what lies further on is not looked for (chosen)
+_MAX_CANDIDATES = 1 << 10  # places out of range that may turn out to be no instance's (chosen)
 _ISL_OPERATIONS = 4_000_000  # that isl may take for the places, a second at most (chosen)
 
 

@@ -14,9 +14,8 @@ from polyker.ir.dtypes import DType
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-EXTENT_LIMIT = (
-    1 << 62
-)  # extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps
+# Extents, element counts and byte offsets stay below it, so that no 64-bit product of the kernel wraps.
+EXTENT_LIMIT = 1 << 62
 # The class of each library's arrays. Where the library is not loaded there is none, and nothing here loads it.
 _CLASSES = {"torch": "Tensor", "jax": "Array", "cupy": "ndarray"}
 _PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")

@@ -13,8 +13,8 @@ from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.layout import DENSE, Layout
 from polyker.runtime.kinds import Array
 
-_OVERLAP_WORK = 10_000  # steps that an exact overlap question may take; beyond it arrays count as overlapping
-_DISTINCT_ELEMENTS = 1 << 16  # elements up to which the addresses of a strange layout are compared one by one
+_OVERLAP_WORK = 10_000  # steps that an exact overlap question may take; beyond it arrays count as overlapping (chosen)
+_DISTINCT_ELEMENTS = 1 << 16  # elements up to which the addresses of a strange layout are compared one by one (chosen)
 
 
 def _slow_address(array: Array) -> int:

@@ -9,7 +9,7 @@ from polyker.ir.dtypes import TensorType
 from polyker.ir.expr import Dots, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, children, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 
-MAX_SHAPE_KERNELS = 3  # shapes that get a kernel of their own before the symbolic one is made
+MAX_SHAPE_KERNELS = 3  # shapes that get a kernel of their own before the symbolic one is made (chosen)
 Dimension = tuple[str, int]
 
 

@@ -68,7 +68,8 @@ from polyker.schedule.nests.wavefront import wave_nest
 from polyker.schedule.time.tiling import time_tiled
 from polyker.schedule.tree.nodes import ScheduleTree
 
-# Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of one.
+# Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of
+# one (chosen).
 MAX_CHUNKS_OF_CUT_ROWS = 2
 
 

@@ -11,7 +11,7 @@ from polyker.ir.typed_printing import relabel
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Condition, condition_text, constant, holds, show, variable
 
-_MAX_PIECES = 32  # of a union, beyond which what a check demands is not used to prove others
+_MAX_PIECES = 32  # of a union, beyond which what a check demands is not used to prove others (chosen)
 
 
 class BindingContext:

@@ -20,7 +20,7 @@ from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.inside import Shape
 from polyker.poly.binding.subjects import AffineAccess, BoundStatement, IndexScope
 
-_MAX_SET_CHARACTERS = 400  # characters of a set that nobody reads any more
+_MAX_SET_CHARACTERS = 400  # of a set in a message: longer ones nobody reads (chosen)
 
 CoveredStatement = tuple[BoundStatement, Mapping[str, IndexBound]]
 

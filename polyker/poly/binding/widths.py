@@ -13,7 +13,8 @@ from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.sizes import SIZE_LIMIT
 from polyker.poly.binding.subjects import BoundStatement, source_text
 
-# No dimension of an array in memory is longer, so that sizes need no check at the call where what they give fits up to here.
+# No dimension of an array in memory is longer (addresses of user space have 47 bits), so that sizes need no check at the call
+# where what they give fits up to here.
 MAX_ARRAY_EXTENT = 1 << 47
 
 

@@ -37,11 +37,10 @@ class CallPlace:
 _NOWHERE = CallPlace(None, 0)
 place_of_call: ContextVar[CallPlace] = ContextVar("polyker_place", default=_NOWHERE)  # of the running call
 
-_ALIGNMENT_BYTES = 512  # bytes: where each part of a call's memory begins
-_MAX_NUMBER_BYTES = 16  # bytes of the largest number
-_MAX_PREPARED_LAUNCHES = (
-    4096  # launches of a call that are made ready once; of longer loops each is made ready as it comes
-)
+_ALIGNMENT_BYTES = 512  # of the parts of a call's memory: twice what cuMemAlloc aligns to
+_MAX_NUMBER_BYTES = 16  # of a c128
+# Launches of a call that are made ready once (chosen); of longer loops each is made ready as it comes.
+_MAX_PREPARED_LAUNCHES = 4096
 
 
 class PreparedLaunch:

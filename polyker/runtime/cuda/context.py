@@ -19,18 +19,18 @@ from polyker.machine.device import ATTRIBUTES
 from polyker.runtime.cuda.device import DeviceFunction, Flag, Module, QueuedWork
 from polyker.runtime.cuda.library import NO_BINARY, OUT_OF_MEMORY, STICKY, DriverLibrary
 
-POOL_BYTES = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for
+POOL_BYTES = 1 << 30  # bytes of free memory that the pool keeps for later calls when the device is waited for (chosen)
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 _POOLS_SUPPORTED = 115  # CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _PORTABLE_MAPPED = 3  # CU_MEMHOSTALLOC_PORTABLE and _DEVICEMAP
-_PAGE = 4096  # bytes of flags that are allocated at a time
+_PAGE = 4096  # bytes of flags that are allocated at a time (chosen)
 _GONE = (400, 709)  # CUDA_ERROR_INVALID_HANDLE and _CONTEXT_IS_DESTROYED
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD
-_MAX_NAMED_KERNELS = 8  # kernels that an error names, the last to be queued
-_MAX_PENDING_KERNELS = 256  # kernels that are known not to have been waited for
+_MAX_NAMED_KERNELS = 8  # kernels that an error names, the last to be queued (chosen)
+_MAX_PENDING_KERNELS = 256  # kernels that are known not to have been waited for (chosen)
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-_MAX_STREAMS = 256  # that are remembered when nothing is left to wait for on them
+_MAX_STREAMS = 256  # that are remembered when nothing is left to wait for on them (chosen)
 
 
 @dataclass(frozen=True, slots=True)

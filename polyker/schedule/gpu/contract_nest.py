@@ -23,7 +23,7 @@ from polyker.schedule.nests.nest import Nest, band, offset, variants
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
-# next row begins where 16 bytes may be read at once.
+# next row begins where 16 bytes may be read at once (4 elements of 32 bits).
 ROW_PADDING = 4
 # Least bytes of an asynchronous copy (cp.async takes 4, 8 or 16).
 MIN_ASYNC_COPY_BYTES = 4

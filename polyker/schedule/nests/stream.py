@@ -19,7 +19,7 @@ from polyker.schedule.tree.nodes import Leaf, MemberKind
 MIN_STREAMED_ROW_BYTES = 1280
 # Bytes of neighbouring rows that are written before the next ones elsewhere (experience value).
 STREAM_RUN_BYTES = 2048
-# The same as MIN_STREAMED_ROW_BYTES, of a row of whole lines, if the result begins with one.
+# The same as MIN_STREAMED_ROW_BYTES, of a row of whole lines, if the result begins with one (experience value).
 MIN_ALIGNED_ROW_BYTES = 256
 # The same where the memory traffic is at most this multiple of the result's bytes: there read-for-ownership costs little, and
 # partial lines as much (experience values).

@@ -61,7 +61,7 @@ INNER_MARGIN = 0.95
 WAVE_MARGIN = 0.75
 # How many iterations of an inner loop waves may go on for each of the outer one: 2 where a row needs the next one's old values.
 MAX_WAVE_SKEW = 2
-MAX_COUNTED = 256  # iterations of two loops that are enumerated to count a wave's, at most
+MAX_COUNTED = 256  # iterations of two loops that are enumerated to count a wave's, at most (chosen)
 # Strips for each thread where a parallel loop is put around a serial one, preferred first: cores differ in speed (experience).
 STRIPS_PER_THREAD = (2, 3, 4)
 # Least bytes of a tensor that counts as read from memory, and of each of its rows that a strip takes (experience values).
@@ -69,7 +69,7 @@ MIN_TENSOR_BYTES, MIN_STRIP_ROW_BYTES = 32 << 20, 8192
 # Operations for each byte of partial results, which are written, read again, and in no registers meanwhile: a core moves some
 # 4 bytes in a nanosecond, and does some 20 operations.
 WORK_PER_BYTE = 5.0
-TRIMMED_LOOP_SHARE = 0.05  # share of a loop at either end that the test for equally long iterations ignores
+TRIMMED_LOOP_SHARE = 0.05  # share of a loop at either end that the test for equally long iterations ignores (chosen)
 MAX_PRIVATE_BYTES = 256 << 20  # budget of bytes of all threads' private buffers (experience value)
 
 
