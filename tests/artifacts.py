@@ -24,6 +24,11 @@ def compiled_to(kernel: pk.Kernel, layouts: tuple[Layout, ...] | None = None) ->
     return compiled.artifact() if layouts is None else compiled.artifact(layouts)
 
 
+def artifacts_of(kernel: pk.Kernel) -> list[Artifact]:
+    """Return what a kernel has compiled, for each class of layouts and sizes."""
+    return [e.artifact() for e in compiled_of(kernel).executables.values()]
+
+
 def state_of(schedule: Any) -> State:
     """Return the program and the tree that a user's schedule stands for."""
     return schedule._state

@@ -13,6 +13,8 @@ from tests.quick import is_quick, may_be_quick, refuse_machine_code
 
 # Schedules are for what polyker's own files say of this processor, not for what a user measured.
 os.environ.setdefault("POLYKER_MACHINE", "")
+# What a test compiles is compiled: tests of the disk cache name a folder of their own.
+os.environ["POLYKER_CACHE"] = "off"
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -65,7 +65,7 @@ class Timed:
 
 def gpu_of(target: str) -> Any:
     """Return the GPU that a target's name stands for, with the name that it is compiled for."""
-    from polyker.api.compiling import target_named
+    from polyker.api.targets import target_named
 
     found = target_named(target)
     return found.gpu, found.name
@@ -248,7 +248,7 @@ class Cuda(_WithTorch):
 
 def _bare_fma(target: str, out: int, blocks: int) -> Callable[[], Any]:
     """Return what launches the multiply-adds by the driver alone."""
-    from polyker.api.compiling import target_named
+    from polyker.api.targets import target_named
     from polyker.codegen.cuda.build import cubin
 
     cuda = libcuda.library()

@@ -50,6 +50,7 @@ class CudaCode:
     text: str = field(repr=False)
     target: Target
     address: int = 0
+    imports: tuple[str, ...] = ()
     loaded: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def assembly(self) -> str:

@@ -119,6 +119,7 @@ class SimCode:
 
     address: int
     text: str = field(repr=False)
+    imports: tuple[str, ...] = ()
     _library: ctypes.CDLL | None = field(default=None, repr=False, compare=False)
 
     def assembly(self) -> str:
@@ -141,4 +142,4 @@ def build_sim(text: str) -> SimCode:
         library = ctypes.CDLL(str(output))
     address = ctypes.cast(library.kernel, ctypes.c_void_p).value
     assert address is not None
-    return SimCode(address, text, library)
+    return SimCode(address, text, (), library)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -21,73 +21,50 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.walk import operands
 from polyker.ir.functions import cost_of
-
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
-    "minimum": min,
-    "maximum": max,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-}
+from polyker.record import work
+from polyker.record.forms import OPERATORS, Form
+from polyker.record.work import Work, WorkItem
 
 
 def exceeds(block: StmtBlock, sizes: Mapping[str, int], limit: int) -> bool:
-    """Return whether a kernel's body does about `limit` operations or more, a vector's counted as one.
-
-    `sizes`: the kernel's integers. Bounds and conditions that depend on the loops around them count as in the middle of
-    these; where a condition cannot be told both branches count. A bound that cannot be told exceeds any limit.
-    """
-    return _count(block, dict(sizes), float(limit)) >= limit
+    """Return whether a kernel's body does about `limit` operations or more; `sizes`: the kernel's integers."""
+    return work.exceeds(work_of(block), sizes, limit)
 
 
-def _count(block: StmtBlock, values: dict[str, int], limit: float) -> float:
-    """Return the operations of a block, or any number from `limit` on."""
-    total = 0.0
+def work_of(block: StmtBlock) -> Work:
+    """Return the operations of a block, with the loops and branches around those that depend on them."""
+    found: list[WorkItem] = []
     for stmt in block:
-        if total >= limit:
-            break
         match stmt:
             case For(var=var, lo=lo, hi=hi, step=step, body=body, kind=kind):
-                low, high = value_of(lo, values), value_of(hi, values)
-                if low is None or high is None:
-                    return limit
-                trips = max(0, -(-(high - low) // step))
-                if kind is LoopKind.VECTOR:
-                    trips = min(trips, 1)
-                if trips:
-                    inside = {**values, var: low + (trips // 2) * step}
-                    total += trips * ((kind is not LoopKind.UNROLL) + _count(body, inside, (limit - total) / trips))
+                first, end = form_of(lo), form_of(hi)
+                if kind is LoopKind.VECTOR and first is not None and end is not None:
+                    end = ("minimum", end, ("add", first, step))  # all lanes count as one iteration
+                found.append(_loop(var, first, end, step, int(kind is not LoopKind.UNROLL), work_of(body)))
             case If(condition=condition, body=body, orelse=orelse):
-                total += cost(condition)
-                holds = value_of(condition, values)
-                if holds is None or holds:
-                    total += _count(body, dict(values), limit - total)
-                if not holds:
-                    total += _count(orelse, dict(values), limit - total)
+                found += [cost(condition), ("if", form_of(condition), work_of(body), work_of(orelse))]
             case Allocate(body=body):
-                total += _count(body, values, limit - total)
+                found += work_of(body)
             case Let(name=name, value=value):
-                total += cost(value)
-                bound = value_of(value, values)
-                if bound is not None:
-                    values[name] = bound
+                found.append(cost(value))
+                form = form_of(value)
+                if form is not None:
+                    found.append(("let", name, form))
             case Guard(condition=condition):
-                total += cost(condition)
+                found.append(cost(condition))
             case Store(value=value):
-                total += 1 + cost(value)
+                found.append(1 + cost(value))
             case _:
-                total += 1
-    return total
+                found.append(1)
+    sure = sum(item for item in found if isinstance(item, int))
+    return (*([sure] if sure else []), *(item for item in found if not isinstance(item, int)))
+
+
+def _loop(var: str, first: Form | None, end: Form | None, step: int, each: int, body: Work) -> WorkItem:
+    """Return a loop, or its operations where its bounds and its body are constants."""
+    if isinstance(first, int) and isinstance(end, int) and all(isinstance(item, int) for item in body):
+        return max(0, -(-(end - first) // step)) * (each + sum(item for item in body if isinstance(item, int)))
+    return ("for", var, first, end, step, each, body)
 
 
 def cost(expr: KExpr) -> int:
@@ -109,21 +86,23 @@ def cost(expr: KExpr) -> int:
 
 def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
     """Return the value of an expression of loop bounds, or None where it holds anything else."""
+    return work.known(form_of(expr), values)
+
+
+def form_of(expr: KExpr) -> Form | None:
+    """Return an expression of loop bounds as a form, None where it holds anything else."""
     match expr:
         case Const(value=value, dtype=dtype):
             return int(value.real) if dtype.is_integer else None
         case Var(name=name):
-            return values.get(name)
-        case Op(op=op) if op in _ARITHMETIC or op == "neg":
-            found = [value_of(e, values) for e in operands(expr)]
-            if any(v is None for v in found):
+            return name
+        case Op(op=op) if op in OPERATORS:
+            found = [form_of(e) for e in operands(expr)]
+            known = [f for f in found if f is not None]
+            if len(known) < len(found):
                 return None
-            numbers = [v for v in found if v is not None]
-            if op == "neg":
-                return -numbers[0]
-            result = numbers[0]
-            for number in numbers[1:]:
-                result = _ARITHMETIC[op](result, number)
-            return result
+            if all(isinstance(f, int) for f in known):
+                return OPERATORS[op](*known)
+            return (op, *known)
         case _:
             return None

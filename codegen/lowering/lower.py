@@ -11,7 +11,6 @@ from typing import TypeAlias
 import islpy as isl
 
 from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
-from polyker.codegen.artifact import GuardInfo, Integer
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
@@ -53,6 +52,7 @@ from polyker.ir.typed import PrefetchRead, Role, TypedProgram, TypedStatement, T
 from polyker.ir.typed_printing import labels_of, print_expr, written
 from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, parameters
+from polyker.record.records import Failure, Integer
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.schedule.threads.lifetimes import Uses, never_together, uses_of
 from polyker.schedule.tree.fixed_loops import FixedLoops
@@ -71,7 +71,7 @@ class Lowered:
     arguments: tuple[str, ...]
     scratch: tuple[TypedTensor, ...]
     integers: tuple[Integer, ...]
-    guards: Mapping[int, GuardInfo]
+    guards: Mapping[int, Failure]
 
 
 def lower(scop: Scop, schedule: ScheduleTree, layouts: tuple[Layout, ...], gather_code: str) -> Lowered:
@@ -151,7 +151,7 @@ class _Lowering:
     scop: Scop
     schedule: ScheduleTree
     gather_code: str
-    guards: dict[int, GuardInfo] = field(default_factory=dict)
+    guards: dict[int, Failure] = field(default_factory=dict)
     entered: dict[str, BufferPlace] = field(default_factory=dict)  # tensor -> its buffer in the scopes around
     ranges: dict[str, IndexRange] = field(default_factory=dict)
     thread: str = ""  # of the parallel loop around
@@ -474,7 +474,7 @@ class _Lowering:
         code = len(self.guards) + 1
         found = self.scop.program.tensor(tensor)
         if found.outside is not None:
-            self.guards[code] = GuardInfo(found.outside.code, found.outside.values, found.outside.span)
+            self.guards[code] = Failure(found.outside.code, found.outside.values, found.outside.span)
             return code
         labels = dict(self.scop.program.sizes)
         size = print_expr(found.shape[dimension], labels)
@@ -483,7 +483,7 @@ class _Lowering:
             ("index", index), ("found", ""), ("tensor", found.label), ("dimension", str(dimension)), ("extent", size),
         )  # fmt: skip
         span = next((e.span for e in walk(subscript) if e.span is not None), statement.span)
-        self.guards[code] = GuardInfo(self.gather_code, values, span)
+        self.guards[code] = Failure(self.gather_code, values, span)
         return code
 
 

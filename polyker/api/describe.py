@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from polyker.api.compiling import inferred_ranges
+from polyker.api.stages import inferred_ranges
 from polyker.errors.base import PolykerError, escape
 from polyker.ir.dtypes import TensorType, f32
 from polyker.ir.expr import Dots, Expr, IndexExpr, Range, Read, Reduce, SizeExpr, walk

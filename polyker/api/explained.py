@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from polyker.api.compiling import target_named
+from polyker.api.targets import target_named
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_SUCH_SIZE
 from polyker.explain.explain import explain
 from polyker.explain.rates import measured as measured_rates
 from polyker.explain.rates import stored
 from polyker.explain.report import Explanation
-from polyker.ir.program import Program
 from polyker.process.jobs import run_exclusively
+from polyker.record.records import Signature
 from polyker.runtime.arguments import matched, size_value
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
@@ -46,10 +46,10 @@ def _explained(subject: ExplainedKernel, values: Mapping[str, int]) -> Explanati
 
 @dataclass(frozen=True, slots=True)
 class ExplainedKernel:
-    """A kernel: the function that calls it, its program, the sizes that it fixes, its target."""
+    """A kernel: the function that calls it, its signature, the sizes that it fixes, its target."""
 
     call: Callable[..., Any]
-    program: Program
+    signature: Signature
     fixed: Mapping[str, int]
     compiled: Compiled
     target: str
@@ -58,7 +58,7 @@ class ExplainedKernel:
 
 def measured(subject: ExplainedKernel, args: Sequence[Any], named: Mapping[str, Any], seconds: float) -> Explanation:
     """Return the explanation of a kernel with the median time of calls on these arrays, repeated for about so many seconds."""
-    kernel, owns_out = subject.call, "out" in subject.program.own_names(len(args))
+    kernel, owns_out = subject.call, "out" in subject.signature.own_names(len(args))
     out = {"out": named["out"]} if named.get("out") is not None and not owns_out else {}
     others = {n: v for n, v in named.items() if n not in out and (n != "out" or owns_out)}
     result = kernel(*args, **named)
@@ -77,13 +77,13 @@ def measured(subject: ExplainedKernel, args: Sequence[Any], named: Mapping[str, 
         times.append(time.perf_counter() - start)
     if stored() is None:
         measured_rates()
-    inputs, given = _matched(subject.program, args, {**subject.fixed, **others})
-    operands = [operand(v, n) for n, v in zip(subject.program.inputs, inputs, strict=True)]
+    inputs, given = _matched(subject.signature, args, {**subject.fixed, **others})
+    operands = [operand(v, n) for n, v in zip(subject.signature.inputs, inputs, strict=True)]
     values = subject.compiled.sizes(operands, given)
     return _explained(subject, values).with_run(median(times), len(times))
 
 
-def _matched(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
-    first = program.parameters[: len(args)]
-    inputs, sizes = matched(program, args, {n: v for n, v in named.items() if n not in first})
+def _matched(signature: Signature, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    first = signature.parameters[: len(args)]
+    inputs, sizes = matched(signature, args, {n: v for n, v in named.items() if n not in first})
     return inputs, {n: size_value(n, v) for n, v in sizes.items()}

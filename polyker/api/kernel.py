@@ -9,14 +9,12 @@ from weakref import ref
 
 import numpy as np
 
-from polyker.codegen.artifact import Artifact
+from polyker.api.definition import Definition
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
-from polyker.explain.report import Explanation
 from polyker.ir.dtypes import TensorType
-from polyker.ir.program import Program
 from polyker.options import UNSET, Options, checked_seconds, split_keywords
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
@@ -27,10 +25,13 @@ from polyker.runtime.entry.direct import Direct
 from polyker.runtime.entry.dispatch import Dispatch, finished
 from polyker.runtime.memory import address
 
-if TYPE_CHECKING:  # islpy and llvmlite come with the first two, what a GPU needs with the others
+if TYPE_CHECKING:  # islpy and llvmlite come with the first, what a GPU needs with the others
     from polyker.api.explained import ExplainedKernel
     from polyker.api.schedule_object import Schedule
+    from polyker.codegen.artifact import Artifact
     from polyker.codegen.cuda.build import CudaCode, Resources
+    from polyker.explain.report import Explanation
+    from polyker.ir.program import Program
     from polyker.runtime.cuda.bound import BoundCall
 
 STAGES = ("program", "isl", "passes", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
@@ -48,7 +49,7 @@ class Kernel(Direct):
 
     def __init__(
         self,
-        program: Program,
+        definition: Definition,
         compiled: Compiled,
         types: Sequence[TensorType],
         fixed: Mapping[str, int],
@@ -56,19 +57,23 @@ class Kernel(Direct):
         target: str,
         schedule: Schedule | Callable[[Artifact], Schedule | None] | None = None,
     ) -> None:
-        self.program, self.types, self.target = program, tuple(types), target
+        self._definition, self.types, self.target = definition, tuple(types), target
         self.fixed = dict(fixed)
         self._compiled, self._options, self._schedule = compiled, options, schedule
         if not compiled.by_class:
-            compiled.artifact()  # so that what can go wrong does so now, not at the first call
+            compiled.executable()  # so that what can go wrong does so now, not at the first call
         self._calls = _Calls(self)
         self.hand_on_to(self._calls.call)
 
     @property
+    def program(self) -> Program:
+        """The program of its operator."""
+        return self._definition.program
+
+    @property
     def acc(self) -> str:
         """The types that the statements accumulate in."""
-        found = dict.fromkeys(s.acc.name for s in self._compiled.typed.statements())
-        return ", ".join(found)
+        return ", ".join(self._compiled.record.acc)
 
     @property
     def fastmath(self) -> tuple[str, ...]:
@@ -155,20 +160,21 @@ class Kernel(Direct):
 
         if seconds is not UNSET:
             named["seconds"] = seconds
-        chosen, values = split_keywords(self.program.own_names(len(args)), named, ["seconds"])
+        chosen, values = split_keywords(self._definition.signature.own_names(len(args)), named, ["seconds"])
         return measured(self._subject(), args, values, checked_seconds(chosen.get("seconds", 0.5)))
 
     def _subject(self) -> ExplainedKernel:
         load("polyker.api.explained")
         from polyker.api.explained import ExplainedKernel
 
-        return ExplainedKernel(self, self.program, self.fixed, self._compiled, self.target, self._title)
+        return ExplainedKernel(self, self._definition.signature, self.fixed, self._compiled, self.target, self._title)
 
     @property
     def _title(self) -> str:
-        inputs = ", ".join(f"{escape(n)}: {t}" for n, t in zip(self.program.inputs, self.types, strict=True))
+        signature = self._definition.signature
+        inputs = ", ".join(f"{escape(n)}: {t}" for n, t in zip(signature.inputs, self.types, strict=True))
         sizes = "".join(f", {escape(n)}={v}" for n, v in self.fixed.items())
-        return f"({escape(inputs, 2000)}{sizes}) -> {', '.join(map(escape, self.program.outputs))}, target={escape(self.target)}"
+        return f"({escape(inputs, 2000)}{sizes}) -> {', '.join(map(escape, signature.outputs))}, target={escape(self.target)}"
 
     def __repr__(self) -> str:
         fastmath = "{" + ", ".join(self.fastmath) + "}" if self.fastmath else "none"
@@ -180,14 +186,14 @@ class _Calls:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = ref(kernel)
-        self._program, self._compiled, self._options = kernel.program, kernel._compiled, kernel._options
+        self._signature, self._compiled, self._options = kernel._definition.signature, kernel._compiled, kernel._options
         self._fixed = kernel.fixed
-        outputs = self._program.outputs
+        outputs = self._signature.outputs
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
-        self._owns_out = "out" in self._program.own_names(0)
-        plain = self._program.parameters == self._program.inputs and not self._owns_out
-        self._plain = len(self._program.inputs) if plain else -1
+        self._owns_out = "out" in self._signature.own_names(0)
+        plain = self._signature.parameters == self._signature.inputs and not self._owns_out
+        self._plain = len(self._signature.inputs) if plain else -1
         self._repeats: Any = None  # of runtime.cuda, from the first call on
         family, _, number = str(kernel.target).partition(":")
         self._gpu, self._home = family == "cuda", int(number) if number.isdecimal() else None
@@ -196,7 +202,7 @@ class _Calls:
 
     def call(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Do what a call of the kernel does, for whatever arguments."""
-        if self._owns_out and out is not None and "out" in self._program.own_names(len(args)):
+        if self._owns_out and out is not None and "out" in self._signature.own_names(len(args)):
             named, out = {**named, "out": out}, None
         if self._gpu:
             return self._on_gpu(args, out, named)
@@ -211,7 +217,7 @@ class _Calls:
         result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
             return result
-        labels = self._program.inputs
+        labels = self._signature.inputs
         kernel = self._kernel()
         if kernel is not None and not self._owns_out and (views := torch_views(inputs, out)) is not None:
             return on_torch(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
@@ -224,7 +230,7 @@ class _Calls:
     def _on_gpu(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
         """Run on the GPU, on arrays that lie there or that are copied over."""
         inputs, given, stream = self._on_gpu_given(args, named)
-        outs, context = given_outs(self._program.outputs, out), tuple(given.items())
+        outs, context = given_outs(self._signature.outputs, out), tuple(given.items())
         if self._repeats is None:
             self._repeats = load("polyker.runtime.cuda.repeat").DeviceCallCache()
         found = self._repeats.attempt(context, inputs, outs, stream)
@@ -245,7 +251,7 @@ class _Calls:
         """Return the inputs, the sizes and the stream of a call."""
         if not named:
             return *self._values(args, named), None
-        chosen, named = split_keywords(self._program.own_names(len(args)), named, ["stream"])
+        chosen, named = split_keywords(self._signature.own_names(len(args)), named, ["stream"])
         return *self._values(args, named), chosen.get("stream")
 
     def _bound(self, inputs: Sequence[Any], given: Mapping[str, int], outs: Sequence[Any]) -> BoundCall:
@@ -253,8 +259,8 @@ class _Calls:
         from polyker.runtime.cuda.arrays import device_operands
         from polyker.runtime.cuda.bound import bound_call
 
-        program, operands = self._program, device_operands(self._program.inputs, inputs)
-        labels, sizes = (program.inputs, program.outputs), {**self._fixed, **given}
+        signature, operands = self._signature, device_operands(self._signature.inputs, inputs)
+        labels, sizes = (signature.inputs, signature.outputs), {**self._fixed, **given}
         return bound_call(self._compiled, labels, operands, sizes, inputs, outs, self._options.scratch_bytes)
 
     def prepare(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Callable[[], Any]:
@@ -266,7 +272,7 @@ class _Calls:
         if not self._gpu:
             return self._prepared(*self._values(args, named), out, again)
         inputs, given, stream = self._on_gpu_given(args, named)
-        outs = given_outs(self._program.outputs, out)
+        outs = given_outs(self._signature.outputs, out)
         load("polyker.runtime.cuda.bound")
         from polyker.runtime.cuda.arrays import on_stream
         from polyker.runtime.cuda.bound import DeviceCall
@@ -304,7 +310,7 @@ class _Calls:
         self, inputs: Sequence[Any], out: Any
     ) -> tuple[list[Operand], list[Operand | None], list[object], str]:
         """Return inputs and outputs as operands, the outputs as they were given, and the kind of array that comes back."""
-        labels, outputs = self._program.inputs, self._program.outputs
+        labels, outputs = self._signature.inputs, self._signature.outputs
         operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
         wanted = given_outs(outputs, out)
         outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
@@ -312,9 +318,9 @@ class _Calls:
         return operands, outs, wanted, kind
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
-        rest = self._program.parameters[len(args) :]
+        rest = self._signature.parameters[len(args) :]
         known = {n: v for n, v in self._fixed.items() if n in rest and n not in named}
-        inputs, sizes = matched(self._program, args, {**named, **known})
+        inputs, sizes = matched(self._signature, args, {**named, **known})
         given = {name: size_value(name, value) for name, value in sizes.items()}
         for name, value in given.items():
             if self._fixed.get(name, value) != value:
@@ -337,7 +343,7 @@ class _Calls:
 
         table = self._adopted()
         sizes: dict[str, int] = dict(context)  # type: ignore[arg-type]
-        callee = Callee(self._program, self._fixed, self.call, self._fields)
+        callee = Callee(self._signature, self._fixed, self.call, self._fields)
         found = adopted(table, callee, plan, inputs, sizes)
         kernel = self._kernel()
         if found is None or kernel is None:

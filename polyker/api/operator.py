@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.api.compiling import CompileKey, GivenSchedule, argument_type, compiled, declared_type, home_of, interpret
-from polyker.api.describe import describe
+from polyker.api.binding import GivenSchedule
+from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of
+from polyker.api.definition import Definition, of_program, of_text
 from polyker.api.kernel import STAGES, Kernel
-from polyker.codegen.artifact import Artifact
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.errors.given import exact_text, is_a, printed
-from polyker.explain.report import Explanation
 from polyker.ir.dtypes import TensorType
-from polyker.ir.program import Program
 from polyker.options import (
     UNSET,
     Options,
@@ -39,10 +37,13 @@ from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
 from polyker.runtime.entry.tables import CallTable
-from polyker.runtime.specialise import Family, free_sizes, symbolic_types
+from polyker.runtime.specialise import Family, symbolic_types
 
-if TYPE_CHECKING:  # islpy comes with it
+if TYPE_CHECKING:  # the compiler's own data
     from polyker.api.schedule_object import Schedule
+    from polyker.codegen.artifact import Artifact
+    from polyker.explain.report import Explanation
+    from polyker.ir.program import Program
 
 T = TypeVar("T")
 _QUEUED = 64
@@ -61,15 +62,21 @@ def op(*definition: object, **sizes: int) -> Operator:
     fixed = {name: size_value(name, value) for name, value in sizes.items()}
     text = exact_text(definition[0]) if len(definition) == 1 else None
     if text is not None:
-        return Operator(load("polyker.einsum_frontend").parse(text, sizes=fixed), fixed)
-    if len(definition) == 1 and is_a(definition[0], Program):
-        return Operator(definition[0], fixed)
+        return Operator(of_text(text, fixed))
+    if len(definition) == 1 and is_program(definition[0]):
+        return Operator(cast("Program", definition[0]), fixed)
     builder = load("polyker.einsum_frontend.builder")
     items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
     if definition and all(is_a(d, items) for d in definition):
         return Operator(builder.build(*definition, sizes=fixed), fixed)
     shown = ", ".join(type(d).__name__ for d in definition) or "nothing"
     raise failure(NOT_AN_OPERATOR, type=shown)
+
+
+def is_program(value: object) -> bool:
+    """Whether a value is a program, which nobody has where nothing has loaded its class."""
+    module = sys.modules.get("polyker.ir.program")
+    return module is not None and is_a(value, module.Program)
 
 
 def _from_text(text: str, fixed: Mapping[str, int]) -> Operator:
@@ -80,20 +87,24 @@ def _from_text(text: str, fixed: Mapping[str, int]) -> Operator:
 class Operator:
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
 
-    def __init__(self, program: Program, fixed: Mapping[str, int] | None = None) -> None:
-        if not is_a(program, Program):
-            raise failure(NOT_AN_OPERATOR, type=type(program).__name__)
+    def __init__(self, program: Program | Definition, fixed: Mapping[str, int] | None = None) -> None:
         if fixed is not None and not is_a(fixed, Mapping):
             raise failure(BAD_ARGUMENT, name="fixed", type=type(fixed).__name__, wanted="a dict of sizes")
-        self.program = program
-        self.fixed = {name: size_value(name, value) for name, value in (fixed or {}).items()}
+        if isinstance(program, Definition):
+            self._definition = program
+        elif is_program(program):
+            sizes = {name: size_value(name, value) for name, value in (fixed or {}).items()}
+            self._definition = of_program(program, sizes)
+        else:
+            raise failure(NOT_AN_OPERATOR, type=type(program).__name__)
+        signature = self.signature = self._definition.signature
+        self.fixed = self._definition.fixed
+        self.identity = self._definition.identity
         for name in self.fixed:
-            if name not in program.sizes:
-                shown = ", ".join(program.sizes) or "none"
+            if name not in signature.sizes:
+                shown = ", ".join(signature.sizes) or "none"
                 raise failure(NO_SUCH_SIZE, name=name, sizes=shown)
-        text = program.source.text if program.source is not None else ""
-        self.identity = hashlib.sha256(repr((text, program, self.fixed)).encode("utf-8", "replace")).hexdigest()
-        self._fields = result_tuple(program.outputs) if len(program.outputs) > 1 else None
+        self._fields = result_tuple(signature.outputs) if len(signature.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
@@ -102,14 +113,19 @@ class Operator:
         self._waited: dict[int, ReferenceType[Compiled]] = {}
         self._repeats: Any = None  # of runtime.cuda, from the first call on arrays of a GPU
         self._owns_out = "out" in self._own(0)
-        plain = program.parameters == program.inputs and not self._owns_out
-        self._plain = len(program.inputs) if plain else -1
+        plain = signature.parameters == signature.inputs and not self._owns_out
+        self._plain = len(signature.inputs) if plain else -1
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it as its text and fixed sizes; what it has compiled is compiled anew."""
-        if self.program.source is None:  # a built one
+        if self._definition.text is None:
             return Operator, (self.program, self.fixed)
-        return _from_text, (self.program.source.text, self.fixed)
+        return _from_text, (self._definition.text, self.fixed)
+
+    @property
+    def program(self) -> Program:
+        """The program that it was parsed from or built as."""
+        return self._definition.program
 
     def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Compute the outputs for arrays given by position or name, and sizes by keyword.
@@ -131,7 +147,7 @@ class Operator:
             if result is not MISSING:
                 return result
         if self._repeats is not None and not named and len(args) == self._plain and environment_is_plain():
-            found = self._repeats.attempt((chosen, "cuda"), args, given_outs(self.program.outputs, out), None)
+            found = self._repeats.attempt((chosen, "cuda"), args, given_outs(self.signature.outputs, out), None)
             if found is not None:
                 return found[0] if self._fields is None else self._fields(*found)
         inputs: Sequence[Any] = args
@@ -141,7 +157,7 @@ class Operator:
                 named, out = {**named, "out": out}, None
             inputs, given = self._matched(args, named)
         if not self._owns_out and (views := torch_views(inputs, out)) is not None:
-            labels = () if self._plain >= 0 else self.program.inputs
+            labels = () if self._plain >= 0 else self.signature.inputs
             return on_torch(self, labels, given, views, out, self._fields)
         target = environment_target()
         context = (chosen, target, *given.items())
@@ -157,17 +173,17 @@ class Operator:
         arrays, plan = self._run(operands, given, chosen, target, lambda c: c.run(operands, given, outs, limit))
         if kind == "numpy":
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
-        return finished(arrays, given_outs(self.program.outputs, out), out, kind, inputs, self._fields)
+        return finished(arrays, given_outs(self.signature.outputs, out), out, kind, inputs, self._fields)
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
-        parameters = self.program.parameters
+        parameters = self.signature.parameters
         known = {n: v for n, v in self.fixed.items() if n in parameters[len(args) :] and n not in named}
-        inputs, sizes = matched(self.program, args, {**named, **known})
+        inputs, sizes = matched(self.signature, args, {**named, **known})
         return inputs, {name: size_value(name, value) for name, value in sizes.items()}
 
     def _own(self, count: int) -> set[str]:
         """Return the keywords that are the program's, not options, in a call with `count` arguments by position."""
-        return self.program.own_names(count, self.fixed)
+        return self.signature.own_names(count, self.fixed)
 
     def _adopt(self, plan: CallPlan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without more of Python, where this process can do that."""
@@ -178,16 +194,16 @@ class Operator:
             return
         table = self._quick[1] if self._quick is not None and self._quick[0] is chosen else None
         sizes: dict[str, int] = dict(given)  # type: ignore[arg-type]
-        callee = Callee(self.program, self.fixed, None, self._fields)
+        callee = Callee(self.signature, self.fixed, None, self._fields)
         found = adopted(table, callee, plan, inputs, sizes)
         if found is not None:
             self._quick = (options.current, *found)
 
     def _operands(self, inputs: Sequence[Any], out: Any) -> tuple[list[Operand], list[Operand | None], str]:
         """Return inputs and outputs as operands, and the kind of array that comes back."""
-        labels = self.program.inputs
+        labels = self.signature.inputs
         operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
-        outputs = self.program.outputs
+        outputs = self.signature.outputs
         outs = [
             None if value is None else out_operand(value, name)
             for name, value in zip(outputs, given_outs(outputs, out), strict=True)
@@ -200,14 +216,14 @@ class Operator:
         load("polyker.runtime.cuda.arrays")
         from polyker.runtime.cuda.arrays import first_on_device
 
-        return first_on_device((*inputs, *given_outs(self.program.outputs, out))) is not None
+        return first_on_device((*inputs, *given_outs(self.signature.outputs, out))) is not None
 
     def _on_gpu(self, args: Sequence[Any], out: Any, named: Mapping[str, Any], chosen: Options) -> Any:
         """Run on the GPU that the arrays lie on."""
         chosen_stream, values = split_keywords(self._own(len(args)), named, ["stream"])
         stream = chosen_stream.get("stream")
         inputs, given = self._matched(args, values)
-        labels, outs = (self.program.inputs, self.program.outputs), given_outs(self.program.outputs, out)
+        labels, outs = (self.signature.inputs, self.signature.outputs), given_outs(self.signature.outputs, out)
         if self._repeats is None:
             self._repeats = load("polyker.runtime.cuda.repeat").DeviceCallCache()
         target = environment_target() or "cuda"
@@ -267,7 +283,7 @@ class Operator:
         if family.wants_symbolic(shapes, chosen.specialize):
             try:
                 names = {name: name for name in given}
-                symbolic = self._compiled(symbolic_types(self.program, types), names, chosen, target)
+                symbolic = self._compiled(symbolic_types(self.signature, types), names, chosen, target)
             except CompileTimeout:
                 raise
             except PolykerError:
@@ -289,12 +305,15 @@ class Operator:
         target: str | None,
         given: GivenSchedule | None = None,
     ) -> Compiled:
-        return compiled(self.program, self.identity, types, {**sizes, **self.fixed}, chosen, target, given)
+        return compiled(self._definition, types, {**sizes, **self.fixed}, chosen, target, given)
 
     def _interpreted(self, inputs: Sequence[Any], given: Mapping[str, int], out: Any, chosen: Options) -> Any:
+        load("polyker.api.stages")
+        from polyker.api.stages import interpret
+
         operands, outs, kind = self._operands(inputs, out)
         arrays = interpret(self.program, operands, {**self.fixed, **given}, outs, chosen)
-        return finished(arrays, given_outs(self.program.outputs, out), out, kind, inputs, self._fields)
+        return finished(arrays, given_outs(self.signature.outputs, out), out, kind, inputs, self._fields)
 
     def infer(self, /, *types: Any, **named: Any) -> Any:
         """Return the type of the output, or a namedtuple of several, for types or arrays, without compiling.
@@ -308,10 +327,11 @@ class Operator:
         >>> pk.op("D[i] = X[i+1] - X[i]").infer(pk.f32[10]).ranges
         ('i in 0:9, from X[i], X[i+1]',)
         """
-        from polyker.api.compiling import inferred
+        load("polyker.api.stages")
+        from polyker.api.stages import inferred
 
         given, sizes = self._types(types, named)
-        symbols = {name: name for name in free_sizes(self.program)}
+        symbols = {name: name for name in self.signature.free_sizes}
         results = inferred(self.program, given, {**symbols, **self.fixed, **sizes}, options.current)
         return results[0] if self._fields is None else self._fields(*results)
 
@@ -370,7 +390,9 @@ class Operator:
 
             return compiled_by(self.program, self.identity, bound, artifact)
 
-        return Kernel(self.program, made, bound.types, bound.known, bound.options, bound.target, schedule or automatic)
+        return Kernel(
+            self._definition, made, bound.types, bound.known, bound.options, bound.target, schedule or automatic
+        )
 
     @staticmethod
     def _schedule_given(value: object) -> Schedule | None:
@@ -438,21 +460,21 @@ class Operator:
         given, sizes = self._types(types, named)
         known = {**self.fixed, **sizes}
         if chosen.specialize == "never":
-            given, known = symbolic_types(self.program, given), self.fixed
-        symbols = {name: name for name in free_sizes(self.program)}
+            given, known = symbolic_types(self.signature, given), self.fixed
+        symbols = {name: name for name in self.signature.free_sizes}
         target = target or environment_target() or home_of((*types, *named.values())) or "cpu"
         return CompileKey(given, known, {**symbols, **known}, chosen, target)
 
     def _types(self, types: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[TensorType, ...], dict[str, int]]:
         """Return the inputs' types and the sizes given: of arrays or types by position or name, or as the text declares them."""
-        parameters = self.program.parameters
+        parameters = self.signature.parameters
         rest = [n for n in parameters[len(types) :] if n not in named]
-        absent: dict[str, Any] = {n: None for n in rest if n not in self.program.inputs}
+        absent: dict[str, Any] = {n: None for n in rest if n not in self.signature.inputs}
         given_none = len(rest) == len(parameters)
         known = {**self.fixed, **named}
-        absent |= {n: t for n in rest if (t := declared_type(self.program, n, known, symbols=given_none)) is not None}
-        values, sizes = matched(self.program, types, {**named, **absent})
-        given = tuple(argument_type(v, n) for n, v in zip(self.program.inputs, values, strict=True))
+        absent |= {n: t for n in rest if (t := declared_type(self.signature, n, known, symbols=given_none)) is not None}
+        values, sizes = matched(self.signature, types, {**named, **absent})
+        given = tuple(argument_type(v, n) for n, v in zip(self.signature.inputs, values, strict=True))
         return given, {n: size_value(n, v) for n, v in sizes.items() if v is not None}
 
     def source(self, stage: str = "program", /, *types: Any, **named: Any) -> str:
@@ -477,14 +499,20 @@ class Operator:
 
         The interpreter runs one instance of a statement at a time: use small arrays.
         """
+        load("polyker.api.stages")
+        from polyker.api.stages import interpret
+
         inputs, given = self._matched(args, named)
         operands, outs, _ = self._operands(inputs, None)
         chosen, known = options.current, {**self.fixed, **given}
         arrays, _ = self._compiled([o.type for o in operands], given, chosen, None).run(operands, known, outs)
         references = interpret(self.program, operands, known, outs, chosen)
-        return Comparison(tuple(map(difference, self.program.outputs, arrays, references)))
+        return Comparison(tuple(map(difference, self.signature.outputs, arrays, references)))
 
     def __str__(self) -> str:
+        load("polyker.api.describe")
+        from polyker.api.describe import describe
+
         return describe(self.program, self.fixed)
 
     def __repr__(self) -> str:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from polyker.api.compiling import CompileKey, GivenSchedule, guarded, start_to_edit, target_named, with_deadline
+from polyker.api.binding import GivenSchedule
+from polyker.api.compiling import CompileKey
+from polyker.api.stages import guarded, start_to_edit, with_deadline
+from polyker.api.targets import target_named
 from polyker.codegen.artifact import Artifact
 from polyker.edit.find import statement_named
 from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
@@ -193,7 +196,7 @@ class Schedule(Steps["Schedule"]):
         if own:
             named = types_of(said, op.program)
         else:
-            chosen, named = split_keywords(op.program.own_names(len(types), op.fixed), named, OPTIONS)
+            chosen, named = split_keywords(op.signature.own_names(len(types), op.fixed), named, OPTIONS)
         try:
             found: Schedule = op._schedule(types, {**options, **chosen}, named)
             for step in steps:
@@ -277,7 +280,7 @@ def _restored(
 
 def started(program: Program, identity: str, bound: CompileKey, *, auto: bool) -> Schedule:
     """Return the schedule that editing starts from; raises as a compile does."""
-    typed, ordered, tree = start_to_edit(program, bound, auto=auto)
+    typed, ordered, tree = start_to_edit(program, *bound.key, auto=auto)
     return Schedule(Base(program, identity, bound, auto), state(typed, ordered, tree))
 
 

@@ -18,7 +18,8 @@ from polyker.cost.prefetch import next_tile
 from polyker.cost.table import COPY, COPY_ALONE, COPY_ROW, COPY_TRANSPOSED
 from polyker.cost.tile_cost import MIN_BLOCK_TERMS
 from polyker.ir.expr import Read
-from polyker.ir.typed import MAX_EXACT_SIZE, PrefetchRead, TypedProgram
+from polyker.ir.sizes import MAX_EXACT_SIZE
+from polyker.ir.typed import PrefetchRead, TypedProgram
 from polyker.machine.model import PAGE, Target
 
 # Greatest share of the arithmetic's cycles that copies may take (experience value).

@@ -11,7 +11,8 @@ import islpy as isl
 from polyker.ir.expr import Call, Expr, Literal, Read, SizeExpr, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
-from polyker.ir.typed import MAX_EXACT_SIZE, MIN_LARGE_SIZE, TypedProgram, TypedStatement
+from polyker.ir.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import free_range
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set

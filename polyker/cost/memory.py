@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from polyker.machine.model import Target
+from polyker.record.status import KEPT_SCRATCH_BYTES
 
 # Most cycles a byte that stay visible beside the arithmetic of a register tile: of the first cache, the second, the third, of
 # memory. What is fetched beside it hides the rest (fitted to tiles of products on znver4 and icelake-server).
 VISIBLE_CYCLES_PER_BYTE = (0.0, 1 / 128, 1 / 48, 1 / 20)
 # Bytes a cycle that one core reads from each cache, where a level was not measured (of desktop processors).
 DESKTOP_BYTES_PER_CYCLE = (64.0, 42.6, 27.4)
-# Most bytes of scratch memory that are kept from call to call (chosen), and cycles a byte of more: it is mapped and cleared each
-# time, by pages (experience value).
-KEPT_SCRATCH_BYTES, FRESH_CYCLES_PER_BYTE = 32 << 20, 0.5
+# Cycles a byte of scratch memory that is not kept from call to call: pages are mapped and cleared each time (experience value).
+FRESH_CYCLES_PER_BYTE = 0.5
 # Least ratio of two measured rates that tells one from the other: measurements differ by less from run to run.
 MIN_MEASURED_GAIN = 1.02
 

@@ -15,7 +15,7 @@ from polyker.ir.dtypes import DType
 from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
-from polyker.runtime.memory import kernel_arena
+from polyker.runtime.memory import arena
 from polyker.schedule.tree.nodes import Promotion, ScheduleTree, Tree, scopes
 
 
@@ -119,4 +119,6 @@ def _lent(kernel: KernelIR, values: Mapping[str, int]) -> dict[str, int]:
 def arena_bytes(kernel: KernelIR, values: Mapping[str, int]) -> int:
     """Return the bytes of the block in which the temporaries in memory lie, for the sizes of a call."""
     found = _lent(kernel, values)
-    return kernel_arena(list(found), list(found.values()), kernel)[1]
+    place = {name: n for n, name in enumerate(found)}
+    disjoint, in_place = ({frozenset((place[a], place[b])) for a, b in p} for p in (kernel.disjoint, kernel.in_place))
+    return arena(list(found.values()), disjoint, in_place)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -110,14 +110,6 @@ class Program:
         shapes = (d.shape or () for d in self.types if d.name in self.inputs)
         given = {e.name for shape in shapes for e in shape if isinstance(e, SizeExpr)} | set(self.parameters)
         return tuple(name for name in self.sizes if name not in given)
-
-    def own_names(self, count: int, fixed: Iterable[str] = ()) -> set[str]:
-        """Return the keywords that are the program's, not options, in a call with `count` arguments by position.
-
-        `fixed`: sizes that the operator has values of.
-        """
-        given = {*self.parameters[:count], *fixed}
-        return {name for name in (*self.parameters, *self.sizes) if name not in given}
 
     def statements(self) -> Iterator[Statement]:
         """Yield the statements in the order of the text, those inside loops too."""

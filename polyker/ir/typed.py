@@ -16,9 +16,6 @@ from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Read, reads_in, walk
 
-# Sizes up to MAX_EXACT_SIZE are expected as they are, those below MIN_LARGE_SIZE by a number that is no smaller, others by one
-# near them (`TypedProgram.likely`).
-MAX_EXACT_SIZE, MIN_LARGE_SIZE = 32, 1024
 # The extent of a temporary of which buffers hold parts: whatever its elements are, no array of it is made.
 UNBOUNDED_EXTENT = 1 << 20
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,23 @@ def path() -> Path:
     return user_config_path("polyker") / "machine.toml"
 
 
+def measured_here() -> Path | None:
+    """Return the file that facts of this machine are read from, None where the environment wants none."""
+    named = os.environ.get(VARIABLE)
+    return path() if named is None else Path(named) if named else None
+
+
 def saved_facts(cpu: str) -> Mapping[str, Any]:
     """Return the facts that were saved for a core of LLVM's name, none where there are none.
 
     Raises CompileError for a file of POLYKER_MACHINE that cannot be read or says what is no fact; a file in the user's folder
     that is of another core, or damaged, is left alone.
     """
-    named = os.environ.get(VARIABLE)
-    if named == "":
+    named, file = os.environ.get(VARIABLE), measured_here()
+    if file is None:
         return {}
-    file = Path(named) if named is not None else path()
+    import tomllib
+
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
         check(found)
@@ -55,6 +61,8 @@ def saved_facts(cpu: str) -> Mapping[str, Any]:
 
 def save(facts: Mapping[str, Any]) -> Path:
     """Write facts to the user's file, whole or not at all; raises OSError where its folder cannot be written."""
+    import tempfile
+
     import tomli_w
 
     check(facts)

@@ -25,8 +25,8 @@ from polyker.errors.calls import (
 )
 from polyker.errors.given import integer, is_a, printed, shown, type_name
 from polyker.ir.dtypes import DType, from_numpy
-from polyker.ir.program import Program
 from polyker.options import NAMES
+from polyker.record.records import Signature
 from polyker.runtime.arrays import Operand, operand
 from polyker.runtime.kinds import EXTENT_LIMIT, Array
 from polyker.runtime.memory import overlap, overlaps_itself
@@ -38,23 +38,25 @@ def names(items: Sequence[str]) -> str:
 
 
 def matched(
-    program: Program, args: Sequence[object], named: Mapping[str, object]
+    signature: Signature, args: Sequence[object], named: Mapping[str, object]
 ) -> tuple[list[object], dict[str, object]]:
     """Return (one value an input, in order; the sizes given) of a call; raises ArgumentError on what does not fit."""
-    if len(args) > len(program.parameters):
-        raise failure(TOO_MANY, given=len(args), count=len(program.parameters), parameters=names(program.parameters))
-    values = dict(zip(program.parameters, args, strict=False))
+    if len(args) > len(signature.parameters):
+        raise failure(
+            TOO_MANY, given=len(args), count=len(signature.parameters), parameters=names(signature.parameters)
+        )
+    values = dict(zip(signature.parameters, args, strict=False))
     for name, value in named.items():
         if name in values:
             raise failure(GIVEN_TWICE, name=name)
-        if name not in program.parameters and name not in program.sizes:
-            known, sizes = names(program.parameters), names(program.sizes)
+        if name not in signature.parameters and name not in signature.sizes:
+            known, sizes = names(signature.parameters), names(signature.sizes)
             raise failure(UNKNOWN_NAME, name=name, parameters=known, sizes=sizes, options=", ".join(NAMES))
         values[name] = value
-    for name in program.parameters:
+    for name in signature.parameters:
         if name not in values:
-            raise failure(MISSING, name=name, parameters=names(program.parameters))
-    inputs = [values.pop(name) for name in program.inputs]
+            raise failure(MISSING, name=name, parameters=names(signature.parameters))
+    inputs = [values.pop(name) for name in signature.inputs]
     return inputs, values
 
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from polyker.codegen.artifact import Artifact, GuardInfo, host_status
-from polyker.codegen.ir.walk import is_parallel
 from polyker.errors.base import failure
 from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
-from polyker.ir.expr import Expr, Literal, SizeExpr
 from polyker.process.jobs import load
+from polyker.record.checks import error_of
+from polyker.record.forms import extents
+from polyker.record.records import Failure, KernelRecord
+from polyker.record.status import host_status
 from polyker.runtime.arrays import is_usable
+from polyker.runtime.executable import Executable
 from polyker.runtime.kinds import EXTENT_LIMIT, Array
-from polyker.runtime.memory import address, aligned_block, kernel_arena, overlap, physical_memory, reach
+from polyker.runtime.memory import address, aligned_block, arena, overlap, physical_memory, reach
 from polyker.runtime.threads import runtime
 
 # int64_t kernel(void **pointers, int64_t *integers); ctypes releases the interpreter's lock around the call.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-
-Evaluate = Callable[[Expr, Mapping[str, int]], int]
 
 
 class Mark:
@@ -62,7 +62,7 @@ class CallPlan:
     may read them.
     """
 
-    artifact: Artifact
+    executable: Executable
     function: Callable[[Any, Any], int]
     pointers: Any
     integers: Any
@@ -77,20 +77,6 @@ class CallPlan:
     scratch_size: int
     mark: Mark
     rows: dict[Any, Any] = field(default_factory=dict)
-
-
-def extents(shape: tuple[Expr, ...], values: Mapping[str, int], evaluate: Evaluate) -> tuple[int, ...]:
-    """Return the extents of a typed tensor for the values of the sizes, none below zero."""
-    out = []
-    for extent in shape:
-        match extent:
-            case Literal(value=value):
-                out.append(max(0, int(value.real)))
-            case SizeExpr(name=name):
-                out.append(values[name])
-            case _:
-                out.append(max(0, evaluate(extent, values)))
-    return tuple(out)
 
 
 def check_bytes(name: str, shape: tuple[int, ...], dtype: Any) -> None:
@@ -112,21 +98,21 @@ class Arguments:
 
 
 def make_plan(
-    artifact: Artifact,
+    executable: Executable,
     values: Mapping[str, int],
     arguments: Arguments,
-    evaluate: Evaluate,
     scratch_limit: int | None,
     mark: Mark,
 ) -> CallPlan:
     """Return the plan of calls with arguments that lie as these; `values` of sizes are by label."""
     operands, results, outs = arguments.operands, arguments.results, arguments.outs
-    typed = artifact.typed
+    record = executable.record
+    typed = record.call
     values = {name: values[label] for name, label in typed.sizes}
-    for name, (a, b) in artifact.products:
+    for name, (a, b) in record.products:
         values = {**values, name: values[a] * values[b]}
     position = {name: i for i, name in enumerate(typed.inputs)}
-    passed = tuple(position[name] for name in artifact.arguments if name not in typed.outputs)
+    passed = tuple(position[name] for name in record.arguments if name not in typed.outputs)
     strides: dict[str, tuple[int, ...]] = {}
     bounds = []
     for i in passed:
@@ -137,18 +123,18 @@ def make_plan(
         shape, dtype = results[k]
         strides[name] = tuple(s // dtype.itemsize for s in outs[k].strides)
         bounds.append(reach(shape, outs[k].strides, dtype.itemsize))
-    integers = [values[x.name] if x.dimension is None else strides[x.name][x.dimension] for x in artifact.integers]
-    if is_parallel(artifact.kernel):
+    integers = [values[x.name] if x.dimension is None else strides[x.name][x.dimension] for x in record.integers]
+    if record.parallel:
         integers.append(runtime())
-    offsets, total = _scratch(artifact, values, evaluate, scratch_limit)
-    count = len(artifact.arguments) + len(offsets)
-    here = bool(artifact.code.address)  # elsewhere a call sees to it by itself
+    offsets, total = _scratch(record, values, scratch_limit)
+    count = len(record.arguments) + len(offsets)
+    here = bool(executable.address)  # elsewhere a call sees to it by itself
     own = [operands[i].dtype.alignment for i in passed] + [dtype.alignment for _, dtype in results]
-    asked = [b.alignment if here else 0 for b in artifact.kernel.buffers[: len(own)]]
+    asked = [bytes_ if here else 0 for bytes_ in record.alignments]
     alignments = tuple(map(max, own, asked))
     return CallPlan(
-        artifact=artifact,
-        function=_PROTOTYPE(artifact.code.address) if here else _elsewhere(artifact, tuple(bounds), results, integers),
+        executable=executable,
+        function=_PROTOTYPE(executable.address) if here else _elsewhere(executable, tuple(bounds), results, integers),
         pointers=ctypes.c_void_p * count,
         integers=(ctypes.c_int64 * max(1, len(integers)))(*integers),
         inputs=passed,
@@ -165,34 +151,33 @@ def make_plan(
 
 
 def _elsewhere(
-    artifact: Artifact,
+    executable: Executable,
     bounds: tuple[tuple[int, int], ...],
     results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
     integers: Sequence[int],
 ) -> Callable[[Any, Any], int]:
-    """Return what runs an artifact's kernels on a GPU."""
+    """Return what runs kernels on a GPU."""
     load("polyker.runtime.cuda.call")
     from polyker.runtime.cuda.call import GpuCall
 
-    typed = artifact.typed
+    typed = executable.record.call
     sizes = [prod(shape) * dtype.itemsize for shape, dtype in results]
     # A kernel writes all elements of an output; what is no in-out tensor starts from nothing.
     whole = [
         name not in typed.inputs and high - low == size
         for name, size, (low, high) in zip(typed.outputs, sizes, bounds[len(bounds) - len(sizes) :], strict=True)
     ]
-    return GpuCall(artifact, bounds, (*(False,) * (len(bounds) - len(sizes)), *whole), integers)
+    return GpuCall(executable.artifact(), bounds, (*(False,) * (len(bounds) - len(sizes)), *whole), integers)
 
 
-def _scratch(
-    artifact: Artifact, values: Mapping[str, int], evaluate: Evaluate, limit: int | None
-) -> tuple[tuple[int, ...], int]:
+def _scratch(record: KernelRecord, values: Mapping[str, int], limit: int | None) -> tuple[tuple[int, ...], int]:
     """Return the offsets of the temporaries and their total size; raises ShapeError over the limit."""
-    sizes = [prod(extents(t.shape, values, evaluate)) * t.dtype.itemsize for t in artifact.scratch]
-    offsets, total = kernel_arena([t.name for t in artifact.scratch], sizes, artifact.kernel)
+    sizes = [prod(extents(t.shape, values)) * t.dtype.itemsize for t in record.scratch]
+    disjoint, in_place = (set(map(frozenset, pairs)) for pairs in (record.disjoint_in_time, record.in_place))
+    offsets, total = arena(sizes, disjoint, in_place)
     allowed = physical_memory() // 4 if limit is None else limit
     if total > allowed:
-        names = ", ".join(f"`{t.label}`" for t in artifact.scratch)
+        names = ", ".join(f"`{t.label}`" for t in record.scratch)
         raise failure(SCRATCH, names=names, bytes=total, limit=allowed)
     return offsets, total
 
@@ -233,28 +218,28 @@ def start(plan: CallPlan, pointers: list[int]) -> None:
 
 def told(plan: CallPlan, status: int, pointers: Sequence[int]) -> Exception:
     """Return the error that the status of a call on these addresses of the host stands for."""
-    if status in plan.artifact.guards:
+    if status in plan.executable.record.failures:
         load("polyker.runtime.gathers")
         from polyker.runtime.gathers import out_of_range
 
-        found = out_of_range(plan.artifact, pointers, plan.integers, status)
+        found = out_of_range(plan.executable.artifact(), pointers, plan.integers, status)
         if found is not None:
             return found
-    return meaning(plan.artifact.guards, status)
+    return meaning(plan.executable.record.failures, status)
 
 
-def meaning(guards: Mapping[int, GuardInfo], status: int) -> Exception:
+def meaning(guards: Mapping[int, Failure], status: int) -> Exception:
     """Return the error that a kernel's status stands for."""
     guard = guards.get(status)
-    if guard is None:
-        said = host_status(status)
-        if said is None:
-            return failure(KERNEL_STATUS, status=status)
-        if said.returned is not None:
-            return failure(HOST_RETURNED, status=said.returned)
-        more = f", and {said.more} more calls were made" if said.more else ""
-        return failure(PARTS, left=said.left, participants=said.participants, more=more)
-    return failure(guard.code, span=guard.span, **dict(guard.values))
+    if guard is not None:
+        return error_of(guard)
+    said = host_status(status)
+    if said is None:
+        return failure(KERNEL_STATUS, status=status)
+    if said.returned is not None:
+        return failure(HOST_RETURNED, status=said.returned)
+    more = f", and {said.more} more calls were made" if said.more else ""
+    return failure(PARTS, left=said.left, participants=said.participants, more=more)
 
 
 def places(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import cache
 
 import numpy as np
 
-from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.layout import DENSE, Layout
 from polyker.runtime.kinds import Array
 
@@ -140,16 +139,6 @@ def arena(
                 break
         placed[n] = start, start + size
     return tuple(placed[n][0] for n in range(len(sizes))), max((high for _, high in placed.values()), default=0)
-
-
-def kernel_arena(names: Sequence[str], sizes: Sequence[int], kernel: KernelIR) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of a kernel's temporaries, of so many bytes each, and the bytes of all."""
-    number = {name: n for n, name in enumerate(names)}
-
-    def numbered(pairs: Iterable[tuple[str, str]]) -> set[frozenset[int]]:
-        return {frozenset((number[a], number[b])) for a, b in pairs}
-
-    return arena(sizes, numbered(kernel.disjoint), numbered(kernel.in_place))
 
 
 @cache

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.ir.typed import MAX_EXACT_SIZE, MIN_LARGE_SIZE, TypedProgram
+from polyker.ir.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
+from polyker.record.records import CallRecord
 
 # Sizes up to MAX_EXACT_SIZE are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them:
 # to the next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of CLASS_STEP. From MIN_LARGE_SIZE on
@@ -19,13 +20,13 @@ CLASS_STEP, MAX_CLASS_SIZE = 8, 1 << 22
 Likely = tuple[tuple[str, int], ...]
 
 
-def size_class(program: TypedProgram, values: Mapping[str, int]) -> Likely:
+def size_class(call: CallRecord, values: Mapping[str, int]) -> Likely:
     """Return the class of a call's sizes: the value that stands for each of them, by generated name.
 
     >>> rounded(16), rounded(17), rounded(33), rounded(65), rounded(100), rounded(1000), rounded(5000)
     (16, 17, 40, 80, 112, 1024, 4096)
     """
-    return tuple((name, rounded(values[name])) for name, _ in program.sizes)
+    return tuple((name, rounded(values[name])) for name, _ in call.sizes)
 
 
 def rounded(size: int) -> int:

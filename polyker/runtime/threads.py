@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 
-from polyker.codegen.artifact import Runtime
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_PARALLEL_FOR, BAD_USER
 from polyker.errors.given import integer, is_a
 from polyker.process.jobs import once
+from polyker.record.status import Runtime
 
 _WORDS = len(Runtime)
 # The struct that kernels read: it is never freed, as kernels know its address.
@@ -21,10 +21,9 @@ class _Pool:
     """The pool of this process: where its functions are, and how many workers it has made."""
 
     def __init__(self) -> None:
-        from polyker.codegen.llvm.jit.detect import host
         from polyker.codegen.llvm.jit.pool import pool
 
-        library = pool(host())
+        library = pool()
         # Its threads run this code until the process ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
         table = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p))(library.address)()

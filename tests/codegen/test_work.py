@@ -7,7 +7,7 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.kernel import Const, For, If, Load, LoopKind, Op, Store, Var
-from polyker.codegen.ir.work import exceeds, value_of
+from polyker.codegen.ir.work import exceeds, form_of
 from polyker.ir.dtypes import bool_, f32
 from tests.artifacts import compiled_of
 
@@ -66,10 +66,10 @@ def test_a_matrix_product_is_long_from_some_size_on(n: int, long: bool) -> None:
         a = np.ones((n, n), np.float32)
         kernel(a, a)
         *_, plan = compiled_of(kernel).plans.values()
-        code = plan.artifact.kernel
+        code = plan.executable.artifact().kernel
         assert exceeds(code.body, dict(zip(code.integers, plan.integers)), UNLOCK_OPERATIONS) == long
 
 
 def test_a_float_is_no_bound_of_a_loop() -> None:
-    assert value_of(Const(float("-inf"), f32), {}) is None
-    assert value_of(Const(7), {}) == 7
+    assert form_of(Const(float("-inf"), f32)) is None
+    assert form_of(Const(7)) == 7

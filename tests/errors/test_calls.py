@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED
 from polyker.errors import CATALOGUE, PolykerError
 from polyker.errors import calls as catalogue
+from polyker.record.status import HOST_RAN, HOST_RETURNED
 from polyker.runtime.calls import meaning
 
 MM = "C[i,j] += A[i,k] * B[k,j]"
@@ -65,7 +65,8 @@ def broken(operator: pk.Operator) -> Any:
     """Call an operator whose program no front end makes, so that the compiler stumbles over it."""
     from dataclasses import replace
 
-    return pk.Operator(replace(operator.program, body=(3,)))(ONES, ONES)
+    (statement,) = operator.program.statements()
+    return pk.Operator(replace(operator.program, body=(replace(statement, op="sideways"),)))(ONES, ONES)
 
 
 BLOCK = np.ones(6)

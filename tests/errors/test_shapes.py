@@ -12,7 +12,7 @@ from polyker.ir.expr import Call, IndexExpr, Literal, Read, SizeExpr
 from polyker.ir.program import Program, Statement
 from polyker.poly import isl
 from polyker.poly.binding.bind import bind
-from polyker.poly.checks import evaluate_checks
+from tests.poly.sizes import evaluate_checks
 
 # code, text, types, sizes, part of the message, what stands under the caret (None: no place), part of the hint
 ROWS = [

@@ -8,7 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from polyker.api.compiling import clear_cache, target_named
+from polyker.api.compiling import clear_cache
+from polyker.api.targets import target_named
 from polyker.codegen.cuda.sim_build import compile_cxx, run_time, sim_text
 from polyker.errors.base import failure
 from polyker.errors.codegen import NO_DEVICE

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyker.api.compiling import clear_cache, target_named
+from polyker.api.compiling import clear_cache
+from polyker.api.targets import target_named
 from polyker.codegen.cuda import nvrtc
 from polyker.codegen.cuda.sim_build import compile_cxx, run_time, sim_text
 from polyker.runtime.cuda import driver as cuda_driver

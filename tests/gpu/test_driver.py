@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.api.compiling import target_named
+from polyker.api.targets import target_named
 from polyker.codegen.host import evaluate
 from polyker.codegen.ir.kernel import Const, Op, Var
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError

@@ -263,7 +263,7 @@ def test_kernels_may_be_loaded_and_dropped_while_a_graph_is_captured(torch):
 FAULT = """
 import numpy as np, torch, ctypes, polyker as pk
 from polyker.codegen.cuda.build import cubin
-from polyker.api.compiling import target_named
+from polyker.api.targets import target_named
 from polyker.runtime.cuda.driver import driver
 kernel = pk.op("Y[i] = X[i] * 2").compile(pk.f32[64], target="cuda")
 x = torch.ones(64, device="cuda")

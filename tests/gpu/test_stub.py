@@ -12,7 +12,7 @@ from ctypes import byref, c_int, c_uint, c_uint64
 
 import pytest
 
-from polyker.api.compiling import target_named
+from polyker.api.targets import target_named
 from polyker.codegen.cuda import nvrtc
 from polyker.codegen.cuda.build import cubin
 from polyker.errors import InternalError

@@ -9,7 +9,8 @@ import numpy as np
 
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr
 from polyker.ir.typed import Role, TypedLoop, TypedProgram, TypedStatement
-from polyker.poly.checks import evaluate_checks, evaluate_shape
+from polyker.poly.checks import evaluate_shape
+from tests.poly.sizes import evaluate_checks
 
 _IDENTITY = {"add": 0, "mul": 1, "max": -(2**63), "min": 2**63 - 1}
 _COMBINE = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "max": max, "min": min}

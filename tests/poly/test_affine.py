@@ -20,7 +20,8 @@ from polyker.poly.affine import (
     show,
     variable,
 )
-from polyker.poly.checks import condition_holds, evaluate, evaluate_shape
+from polyker.poly.checks import evaluate_shape
+from tests.poly.sizes import condition_holds, evaluate
 
 LEAVES = st.one_of(
     st.integers(-6, 6).map(Literal),

@@ -15,8 +15,9 @@ from polyker.ir.expr import Call, Cast, IndexExpr, Literal, Read, Reduce, SizeEx
 from polyker.ir.typed import Role, TypedLoop
 from polyker.ir.typed_printing import print_typed, relabel
 from polyker.poly.binding.bind import bind, infer
-from polyker.poly.checks import evaluate_checks, evaluate_shape
+from polyker.poly.checks import evaluate_shape
 from tests.poly.simulate import simulate
+from tests.poly.sizes import evaluate_checks
 
 HEAT = """heat(A: f64[N,N], steps) -> A:
     for t in 0:steps:

@@ -10,8 +10,8 @@ from polyker.errors import CompileError, ShapeError
 from polyker.ir.dtypes import f32, f64, i32, i64
 from polyker.poly.binding import bind as bind_module
 from polyker.poly.binding.bind import bind
-from polyker.poly.checks import evaluate_checks
 from tests.poly.simulate import simulate
+from tests.poly.sizes import evaluate_checks
 
 
 def refused(text: str, code: str, sizes=None, **types) -> str:

@@ -8,7 +8,7 @@ from polyker.einsum_frontend import parse
 from polyker.errors import ShapeError
 from polyker.ir.dtypes import f32
 from polyker.poly.binding.bind import bind
-from polyker.poly.checks import evaluate_checks
+from tests.poly.sizes import evaluate_checks
 
 BIG = 2**31
 

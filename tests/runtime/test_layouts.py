@@ -79,7 +79,7 @@ def test_many_layouts_of_one_operator_are_served_by_few_kernels() -> None:
             np.testing.assert_array_equal(matmul(a, b), np.array(a) @ np.array(b))
     made = [c for _, c in kernels.ready() if c.typed.tensors[0].label == "A"]
     assert made
-    assert all(len(c.artifacts) <= 9 for c in made)
+    assert all(len(c.executables) <= 9 for c in made)
 
 
 def test_overlapping_windows_are_read_as_they_are() -> None:

@@ -11,7 +11,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
 from polyker.runtime.size_class import LARGEST, least, rounded
-from tests.artifacts import compiled_of
+from tests.artifacts import artifacts_of, compiled_of
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_the_least_size_of_a_class_is_the_first_of_it() -> None:
 
 def test_sizes_of_one_class_share_a_kernel_and_those_of_another_get_their_own() -> None:
     made = kernel()
-    artifacts = compiled_of(made).artifacts
+    artifacts = compiled_of(made).executables
     assert not artifacts
     for shape in ((100, 98, 110), (97, 112, 101)):
         call(made, *shape)
@@ -64,7 +64,7 @@ def test_short_sizes_are_constants_of_their_class() -> None:
     for i, k, j in ((4, 40, 6), (40, 1, 32), (0, 3, 33), (3, 0, 40), (1, 1, 1), (4, 40, 6), (0, 0, 0)):
         a, b = np.arange(i * k).reshape(i, k), np.arange(k * j).reshape(k, j)
         np.testing.assert_array_equal(made(a, b), a @ b)
-    sizes = [{label for _, label in a.typed.sizes} for a in compiled_of(made).artifacts.values()]
+    sizes = [{label for _, label in a.typed.sizes} for a in artifacts_of(made)]
     assert sizes == [{"K"}, {"I"}, {"J"}, {"J"}, set(), set()]
 
 
@@ -79,7 +79,7 @@ def test_sums_that_no_call_of_a_class_makes_longer_are_not_cut() -> None:
     for k in (300, 1025):
         a, b = np.ones((100, k)), np.ones((k, 12))
         np.testing.assert_array_equal(made(a, b), a @ b)
-    cut = [".block" in a.stages["schedule"] for a in compiled_of(made).artifacts.values()]
+    cut = [".block" in a.stages["schedule"] for a in artifacts_of(made)]
     assert cut == [False, True]
 
 
@@ -87,14 +87,14 @@ def test_more_classes_than_are_kept_share_the_kernel_for_no_sizes_in_particular(
     made = kernel()
     for n in (*range(1, 17), 20, 30, 40):
         call(made, n, 3, 2)
-    assert len(compiled_of(made).artifacts) == 17
+    assert len(compiled_of(made).executables) == 17
 
 
 def test_one_kernel_serves_all_sizes_where_it_is_asked_for() -> None:
     made = kernel(specialize="never")
     for shape in ((100, 90, 110), (5, 6, 7), (0, 3, 2)):
         call(made, *shape)
-    assert len(compiled_of(made).artifacts) == 1
+    assert len(compiled_of(made).executables) == 1
 
 
 def test_sums_are_as_exact_for_sizes_that_stand_for_longer_ones() -> None:

@@ -212,9 +212,9 @@ def test_the_order_of_a_symbolic_contraction_is_that_of_the_sizes_of_the_call(si
     )
     np.testing.assert_allclose(kernel(a, b, d), a @ b @ d, rtol=1e-12)
     *_, plan = compiled_of(kernel).plans.values()  # that of this call: the kernels of other sizes are kept with it
-    sizes_of = dict(zip(plan.artifact.kernel.integers, plan.integers))
-    first = re.search(r"first (\S+) over", plan.artifact.stages["schedule"])[1]
-    shape = re.search(rf"# {first}: f64\[(.*?)\]", plan.artifact.stages["loops"])[1].split(", ")
+    sizes_of = dict(zip(plan.executable.artifact().kernel.integers, plan.integers))
+    first = re.search(r"first (\S+) over", plan.executable.artifact().stages["schedule"])[1]
+    shape = re.search(rf"# {first}: f64\[(.*?)\]", plan.executable.artifact().stages["loops"])[1].split(", ")
     left = i * j * k + i * k * l <= j * k * l + i * j * l
     assert [int(sizes_of.get(n, n)) for n in shape] == ([i, k] if left else [j, l])
 

@@ -74,9 +74,9 @@ def test_symbolic_kernels_compute_what_fixed_ones_do(name: str, data: st.DataObj
 def test_code_for_a_class_of_sizes_is_made_by_its_first_call() -> None:
     pk.clear_cache()
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32["M", "K"], B=pk.f32["K", "N"])
-    assert not compiled_of(kernel).artifacts
+    assert not compiled_of(kernel).executables
     kernel(np.ones((40, 50), np.float32), np.ones((50, 60), np.float32))
-    assert len(compiled_of(kernel).artifacts) == 1
+    assert len(compiled_of(kernel).executables) == 1
     assert "for" in kernel.source("loops")
 
 

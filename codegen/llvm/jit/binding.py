@@ -137,6 +137,7 @@ class LinkedCode:
 
     def __init__(self, image: bytes, symbol: str, imports: frozenset[str]) -> None:
         free_dropped()
+        _native()
         # JITLink lays all sections of an object side by side. The older linker maps each where there is room, and ends the
         # process where code and constants come to lie more than 2 GiB apart, as they may beside large arrays.
         jit: Any = _llvm.create_lljit_compiler(None, use_jit_link=True, suppress_errors=True)

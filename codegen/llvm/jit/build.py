@@ -62,20 +62,21 @@ def object_code(text: str, target: Target) -> bytes:
 
 @dataclass(slots=True)
 class LoadedCode:
-    """Machine code of one kernel, in memory while this object lives; `address` is 0 for a target other than this machine."""
+    """Machine code of one kernel, in memory while this object lives; `address` is 0 for a target other than this machine.
+
+    `image`: its object file; `imports`: the functions of the C library that this may call.
+    """
 
     address: int
     text: str = field(repr=False)
     target: Target
+    image: bytes = field(repr=False)
+    imports: tuple[str, ...] = ()
     _library: llvm.LinkedCode | None = field(default=None, repr=False, compare=False)
 
     def assembly(self) -> str:
         """Return the assembly text."""
         return assembly(self.text, self.target)
-
-    def object(self) -> bytes:
-        """Return the object file."""
-        return object_code(self.text, self.target)
 
 
 def is_host(target: Target) -> bool:
@@ -92,26 +93,8 @@ def build(text: str, target: Target) -> LoadedCode:
     """
     checkpoint()
     image = object_code(text, target)
+    imports = tuple(sorted(name for name in EXTERNALS if name.encode() + b"\0" in image))  # in its table of names
     if not is_host(target):
-        return LoadedCode(0, text, target)
-    library = run_exclusively(lambda: llvm.LinkedCode(image, "kernel", EXTERNALS))
-    return LoadedCode(library.address, text, target, library)
-
-
-def own_library(
-    text: str, symbol: str, target: Target, effort: int, imports: frozenset[str] = frozenset()
-) -> llvm.LinkedCode:
-    """Return the machine code of a module of polyker's own, which is no kernel; `effort` as of `llvm.machine`."""
-
-    def made() -> llvm.LinkedCode:
-        module = llvm.parse(text)
-        llvm.optimize(module, target.triple, target.cpu, target.features)
-        image = llvm.emit_object(module, target.triple, target.cpu, target.features, effort)
-        return llvm.LinkedCode(image, symbol, imports)
-
-    return run_exclusively(made)
-
-
-def free_dropped() -> None:
-    """Free the machine code that nobody holds any more; else the next compile does."""
-    run_exclusively(llvm.free_dropped)
+        return LoadedCode(0, text, target, image, imports)
+    library = run_exclusively(lambda: llvm.LinkedCode(image, "kernel", frozenset(imports)))
+    return LoadedCode(library.address, text, target, image, imports, library)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from string import Template
 
 from polyker.codegen.llvm.jit import binding as llvm
-from polyker.codegen.llvm.jit.build import own_library
 from polyker.codegen.llvm.jit.call_match import MATCH
 from polyker.codegen.llvm.jit.call_run import RUN
 from polyker.codegen.llvm.jit.call_scratch import SCRATCH
@@ -27,8 +26,8 @@ from polyker.codegen.llvm.jit.call_table import (
     RowWord,
     TableWord,
 )
-from polyker.cost.memory import KEPT_SCRATCH_BYTES
-from polyker.machine.model import Target
+from polyker.codegen.llvm.jit.own import own_library
+from polyker.record.status import KEPT_SCRATCH_BYTES
 
 CALL = """\
 ; METH_FASTCALL | METH_KEYWORDS; %self is a tuple whose first item is the array of the table.
@@ -169,7 +168,7 @@ def entry_text(triple: str, objects: Objects) -> str:
     )
 
 
-def entry(target: Target, objects: Objects) -> llvm.LinkedCode:
+def entry(objects: Objects) -> llvm.LinkedCode:
     """Return the entry's machine code for this machine."""
     # Straight compares and calls: more effort takes ten times as long and saves a few nanoseconds a call.
-    return own_library(entry_text(target.triple, objects), "call", target, 0)
+    return own_library(entry_text(llvm.host_triple(), objects), "call", 0)

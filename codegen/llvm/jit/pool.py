@@ -20,8 +20,7 @@ from __future__ import annotations
 from string import Template
 
 from polyker.codegen.llvm.jit import binding as llvm
-from polyker.codegen.llvm.jit.build import own_library
-from polyker.machine.model import Target
+from polyker.codegen.llvm.jit.own import own_library
 
 # Most threads of a region; bytes of a worker's stack; nanoseconds that a worker looks for work before it sleeps (chosen).
 MAX_THREADS, WORKER_STACK_BYTES, SPIN_NANOSECONDS = 256, 4 << 20, 100_000
@@ -469,6 +468,6 @@ def pool_text(triple: str) -> str:
     return Template(_POOL).substitute(machine, triple=triple, ones=ones, **numbers)
 
 
-def pool(target: Target) -> llvm.LinkedCode:
+def pool() -> llvm.LinkedCode:
     """Return the pool's machine code for this machine; `address` is that of `pool`."""
-    return own_library(pool_text(target.triple), "pool", target, 1, _EXTERNALS)
+    return own_library(pool_text(llvm.host_triple()), "pool", 1, tuple(sorted(_EXTERNALS)))

@@ -12,7 +12,7 @@ number of those where a Guard failed decides the kernel's status: the one that a
 
 A host's own `parallel_for` may break this contract. A participant therefore enters once, as its memory is its own, and tells
 when it leaves; the kernel counts. Where not all have left, or a status comes back, `host_failed` lets nobody in any more, waits
-for those inside, and returns what `polyker.codegen.artifact.host_status` reads.
+for those inside, and returns what `polyker.record.status.host_status` reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
-from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED, Runtime
 from polyker.codegen.ir.kernel import For, Guard, Let, LoopKind, Var
 from polyker.codegen.ir.polynomial import Poly, atom
 from polyker.codegen.ir.walk import expressions, names_in, statements, uses
@@ -31,6 +30,7 @@ from polyker.codegen.llvm.operations import integer_extremum
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const
 from polyker.ir.dtypes import i64
+from polyker.record.status import HOST_RAN, HOST_RETURNED, Runtime
 
 # Names that no kernel has: the first value of the loop's variable, and the context's number of words.
 BEGIN, END = "\0begin", "\0end"

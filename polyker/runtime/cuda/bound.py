@@ -48,7 +48,7 @@ class BoundCall:
         run: Any = self.plan.function
         status = run.on_device(self.device, stream, self.pointers, self.resident)
         if status:
-            raise meaning(self.plan.artifact.guards, status)
+            raise meaning(self.plan.executable.record.failures, status)
 
 
 def bound_call(
@@ -65,16 +65,16 @@ def bound_call(
     Its outputs are those of `outs`, else new ones of the library of the first array. `labels`: the names of inputs and outputs.
     `operands`: of the inputs, by `device_operands`. Raises as a call on the host does.
     """
-    where, typed = place_of_call.get(), compiled.typed
+    where, record = place_of_call.get(), compiled.record
     values = compiled.sizes(operands, given)
     compiled.check(values)
     arrays, results = compiled.converted(operands), compiled.results(values)
     empty = None if all(out is not None for out in outs) else new_arrays(first_on_device((*inputs, *outs)))
     found = [empty(*result) if empty and out is None else out for out, result in zip(outs, results, strict=True)]
     places = [device_operand(v, n, n) for n, v in zip(labels[1], found, strict=True)]
-    own = {k: typed.inputs.index(n) for k, n in enumerate(typed.outputs) if n in typed.inputs}
-    for k, (name, place, tensor) in enumerate(zip(labels[1], places, typed.outputs, strict=True)):
-        check_out(name, place, results[k][0], typed.tensor(tensor).dtype)
+    own = {k: record.inputs.index(n) for k, n in enumerate(record.outputs) if n in record.inputs}
+    for k, (name, place, tensor) in enumerate(zip(labels[1], places, record.outputs, strict=True)):
+        check_out(name, place, results[k][0], record.tensor(tensor).dtype)
         for i, array in enumerate(arrays):
             same = i == own.get(k) and address(array) == address(place.array) and array.strides == place.array.strides
             if overlap(place.array, array) and not same:

@@ -149,7 +149,7 @@ class DeviceCallCache:
         plan.mark.used = True
         status = plan.function.on_device(entry.device, stream, pointers)  # type: ignore[attr-defined]
         if status:
-            raise meaning(plan.artifact.guards, status)
+            raise meaning(plan.executable.record.failures, status)
         if is_torch:
             if given_stream is not None:
                 keep_until_done((*inputs, *outs), stream)

@@ -51,11 +51,11 @@ class _DispatchEntry:
 
 
 def _numbers(operands: Sequence[Operand], plan: CallPlan) -> tuple[_Number, ...]:
-    typed = plan.artifact.typed
+    call = plan.executable.record.call
     found = []
-    for i, (name, value) in enumerate(zip(typed.inputs, operands, strict=True)):
+    for i, (name, value) in enumerate(zip(call.inputs, operands, strict=True)):
         if value.type.weak:
-            dtype, within = typed.tensor(name).dtype, typed.tensor(name).limits
+            dtype, within = call.tensor(name).dtype, call.tensor(name).limits
             limit = float(np.finfo(dtype.real.numpy).max) if dtype.kind in "fc" and dtype != bf16 else 1e38
             found.append(_Number(i, dtype.numpy, limit, within))
     return tuple(found)
@@ -161,9 +161,9 @@ class Dispatch:
         for value, operand in zip(inputs, operands, strict=True):
             if value is not operand.array and not operand.type.weak and type(value) not in NUMBERS:
                 return
-        typed = plan.artifact.typed
+        call = plan.executable.record.call
         if any(
-            typed.tensor(n).limits is not None and not o.type.weak for n, o in zip(typed.inputs, operands, strict=True)
+            call.tensor(n).limits is not None and not o.type.weak for n, o in zip(call.inputs, operands, strict=True)
         ):
             return  # its value has to be looked at in each call
         given = self._given(out)

@@ -80,13 +80,12 @@ def native() -> Native | Unavailable:
     api = api_table()
     if isinstance(api, Unavailable):
         return api
-    from polyker.codegen.llvm.jit.build import is_host
     from polyker.codegen.llvm.jit.call import entry
-    from polyker.codegen.llvm.jit.detect import host
+    from polyker.codegen.llvm.jit.own import is_supported
 
-    if not is_host(host()):
+    if not is_supported():
         return Unavailable("code is not made for this system")
-    library = entry(host(), objects)
+    library = entry(objects)
     doc = b"kernel($self, /, *args, out=None, **named)\n--\n\nRun the kernel on arrays given by position or name."
     definition = _MethodDef(b"kernel", library.address, _FASTCALL_KEYWORDS, doc)
     new = ctypes.pythonapi.PyCFunction_NewEx

@@ -13,8 +13,6 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from polyker.codegen.ir.walk import is_parallel
-from polyker.codegen.ir.work import exceeds
 from polyker.codegen.llvm.jit.call_table import (
     NAMES,
     OUTPUTS,
@@ -25,9 +23,9 @@ from polyker.codegen.llvm.jit.call_table import (
     RowWord,
     TableWord,
 )
-from polyker.ir.program import Program
 from polyker.ir.promotion import integer_range
-from polyker.ir.typed import TypedTensor
+from polyker.record.records import Signature, TensorRecord
+from polyker.record.work import exceeds
 from polyker.runtime.arrays import NUMBERS
 from polyker.runtime.calls import CallPlan, told
 from polyker.runtime.entry.dispatch import MISSING
@@ -45,7 +43,7 @@ _NO_SLOT = POINTERS - 1  # of a row's pointers: the last, which no kernel has
 
 def failed(plan: CallPlan, status: int, pointers: int) -> None:
     """Raise what a kernel's status means; `pointers`: where those to the arguments lie."""
-    count = len(plan.artifact.arguments)
+    count = len(plan.executable.record.arguments)
     raise told(plan, status, [p or 0 for p in (ctypes.c_void_p * count).from_address(pointers)] if count else [])
 
 
@@ -65,7 +63,7 @@ class Callee:
     `slow` is called where no row fits; without it the callable returns MISSING. `result`: the class of several results.
     """
 
-    program: Program
+    signature: Signature
     fixed: Mapping[str, int]
     slow: Callable[..., Any] | None
     result: Callable[..., Any] | None
@@ -95,10 +93,10 @@ class CallTable:
     )  # fmt: skip
 
     def __init__(self, api: Array, callee: Callee) -> None:
-        program, slow, result = callee.program, callee.slow, callee.result
-        self._names = tuple(map(sys.intern, dict.fromkeys((*program.parameters, *program.sizes))))
+        signature, slow, result = callee.signature, callee.slow, callee.result
+        self._names = tuple(map(sys.intern, dict.fromkeys((*signature.parameters, *signature.sizes))))
         self._fixed = callee.fixed
-        self._inputs = {name: i for i, name in enumerate(program.inputs)}
+        self._inputs = {name: i for i, name in enumerate(signature.inputs)}
         identities = np.array([*map(id, self._names)], np.int64)
         self._kept = (api, slow, result, identities)
         self._lock = threading.Lock()
@@ -112,7 +110,7 @@ class CallTable:
         words[TableWord.ARRAY], words[TableWord.FLOAT], words[TableWord.INT] = id(np.ndarray), id(float), id(int)
         words[TableWord.TUPLE] = id(tuple)
         words[TableWord.NONE], words[TableWord.OUT] = id(None), id(_OUT)
-        words[TableWord.POSITIONAL], words[TableWord.COUNT] = len(program.parameters), len(self._names)
+        words[TableWord.POSITIONAL], words[TableWord.COUNT] = len(signature.parameters), len(self._names)
         words[TableWord.NAMES] = address(identities)
         words[TableWord.RESULT] = 0 if result is None else id(result)
         self.words = words
@@ -176,7 +174,7 @@ class CallTable:
         self, plan: CallPlan, weak: ReferenceType[CallPlan], inputs: Sequence[Any], sizes: Mapping[str, int]
     ) -> tuple[Array, tuple[object, ...]] | None:
         """Return the words of a row, and the objects that they point to; None where the entry knows no such call."""
-        typed = plan.artifact.typed
+        call = plan.executable.record.call
         block = _RowBlock(len(RowWord))
         parameters = []
         objects: list[object] = [plan.results]
@@ -191,7 +189,7 @@ class CallTable:
             else:
                 slot = plan.inputs.index(place) if place in plan.inputs else _NO_SLOT
                 value = inputs[place]
-                tensor = typed.tensor(typed.inputs[place])
+                tensor = call.tensor(call.inputs[place])
                 if type(value) is np.ndarray:
                     if tensor.limits is not None:
                         return None
@@ -218,7 +216,7 @@ class CallTable:
         fresh = all(0 in n or _row_major(n, d) == s for (n, d), s in zip(plan.results, plan.strides, strict=True))
         numbers = {
             RowWord.PLAN: id(weak),
-            RowWord.FUNCTION: plan.artifact.code.address,
+            RowWord.FUNCTION: plan.executable.address,
             RowWord.INTEGERS: ctypes.addressof(plan.integers),
             RowWord.UNLOCK: int(_is_long(plan)),
             RowWord.MARK: plan.mark.address,
@@ -248,7 +246,7 @@ def adopted(
     Kernels on a GPU have no address that could be called.
     """
     made = native()
-    if not isinstance(made, Native) or not plan.artifact.code.address:
+    if not isinstance(made, Native) or not plan.executable.address:
         return None
     if table is not None:
         table.add(plan, inputs, sizes)
@@ -291,7 +289,7 @@ class _RowBlock:
         return array
 
 
-def _scalar(given: type, tensor: TypedTensor) -> dict[RecordWord, int] | None:
+def _scalar(given: type, tensor: TensorRecord) -> dict[RecordWord, int] | None:
     """Return the words of a record for numbers of a type that are given for `tensor`; None for those left out."""
     dtype = tensor.dtype
     if given in NUMBERS and given is dtype.numpy.type and tensor.limits is None:
@@ -325,7 +323,6 @@ def _row_major(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 def _is_long(plan: CallPlan) -> bool:
     """Whether the interpreter's lock is given away: no thread waits for others with it."""
-    kernel = plan.artifact.kernel
-    return is_parallel(kernel) or exceeds(
-        kernel.body, dict(zip(kernel.integers, plan.integers, strict=False)), UNLOCK_OPERATIONS
-    )
+    record = plan.executable.record
+    sizes = {i.name: v for i, v in zip(record.integers, plan.integers, strict=False) if i.dimension is None}
+    return record.parallel or exceeds(record.work, sizes, UNLOCK_OPERATIONS)

@@ -110,7 +110,7 @@ def _bound(program: Program, arrays: Mapping[str, Any], symbolic: bool = False, 
     op = pk.op(program.text)
     types = [TensorType(DTYPES[program.tensors[n].dtype], arrays[n].shape) for n in program.inputs]
     sizes: dict[str, Any] = {s: program.sizes[s] for s in program.free}
-    kernel = op.compile(*symbolic_types(op.program, types)) if symbolic else op.compile(*types, **sizes)
+    kernel = op.compile(*symbolic_types(op.signature, types)) if symbolic else op.compile(*types, **sizes)
     return kernel.prepare(*(arrays[n] for n in program.inputs), out=out, **(sizes if symbolic else {}))
 
 

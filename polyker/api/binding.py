@@ -1,0 +1,218 @@
+"""An operator bound to types, sizes, options and a target: its kernels, from the disk cache or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from polyker.api.definition import Definition
+from polyker.api.targets import load_calls, load_compiler, target_named, why_elsewhere
+from polyker.errors.base import CompileTimeout, PolykerError
+from polyker.ir.dtypes import TensorType
+from polyker.ir.layout import Layout
+from polyker.ir.sizes import MAX_EXACT_SIZE
+from polyker.options import Options
+from polyker.record.codec import decode, encode
+from polyker.record.records import CallRecord, KernelRecord
+from polyker.runtime.compiled import Compiled
+from polyker.runtime.executable import Executable
+from polyker.runtime.size_class import Likely, least
+from polyker.store import disk
+from polyker.store.entries import Entry
+from polyker.store.keys import digest, versions
+
+if TYPE_CHECKING:  # the compiler's own data
+    from polyker.codegen.artifact import Artifact
+    from polyker.ir.typed import TypedProgram
+    from polyker.machine.model import Target
+    from polyker.schedule.tree.nodes import ScheduleTree
+
+GivenSchedule: TypeAlias = (
+    "tuple[str, TypedProgram, ScheduleTree]"  # a schedule: a text that tells it from others, its program, its tree
+)
+
+
+class Binding:
+    """What an operator is compiled for: `types` of its inputs, `sizes` (symbols by their names), `options`, `target`.
+
+    `given`: a schedule to compile it by, instead of the automatic one.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        types: tuple[TensorType, ...],
+        sizes: Mapping[str, int | str],
+        options: Options,
+        target: str | Target,
+        given: GivenSchedule | None = None,
+    ) -> None:
+        self.definition, self.types, self.sizes, self.given = definition, types, sizes, given
+        self.options, self.target = options, target
+        sized = tuple(sorted(sizes.items()))
+        chosen = None if given is None else given[0]
+        self.key = (definition.identity, types, sized, target, options.code_key, chosen)
+
+    def compiled(self) -> Compiled:
+        """Return the program with its kernels, none of which is made yet."""
+        load_calls()
+        classes = self.options.specialize != "never" and self.given is None
+        return Compiled(
+            self._call_record(), self._executable, lambda: self.typed, self._why_elsewhere(), classes=classes
+        )
+
+    @cached_property
+    def typed(self) -> TypedProgram:
+        """The typed program; raises ShapeError, DTypeError, CompileError."""
+        return self._bound(self._named, self.sizes)
+
+    @property
+    def _named(self) -> dict[str, TensorType]:
+        return dict(zip(self.definition.signature.inputs, self.types, strict=True))
+
+    @cached_property
+    def _disk_key(self) -> str | None:
+        """The digest of all that the kernels depend on; None where they are not kept on disk, as those of GPUs are not."""
+        if disk.is_bypassed() or self._target_name.startswith("cuda"):
+            return None
+        from polyker.codegen.llvm.jit.own import host_key
+
+        place = host_key() if self.target == "cpu" else self.target
+        types = tuple((t.dtype.name, t.shape, t.weak) for t in self.types)
+        return digest(self.key[0], types, *self.key[2:], place, versions())
+
+    @property
+    def _target_name(self) -> str:
+        return self.target if isinstance(self.target, str) else self.target.name
+
+    def _call_record(self) -> CallRecord:
+        key = self._disk_key
+        entry = None if key is None else disk.read("call", key)
+        if entry is not None:
+            try:
+                return decode(CallRecord, entry.record, self.definition.text)
+            except ValueError:
+                pass
+        load_compiler()
+        from polyker.poly.checks import call_record
+
+        made = call_record(self.typed)
+        if key is not None:
+            disk.write(Entry("call", key, self._about, encode(made, self.definition.text)))
+        return made
+
+    @property
+    def _about(self) -> str:
+        """What the cache's list shows of it."""
+        text = " ".join((self.definition.text or str(self.definition.program)).split())[:80]
+        return f"{text}  {', '.join(map(str, self.types))}  {self._target_name}"
+
+    def _why_elsewhere(self) -> Exception | None:
+        """Return the error of calling its kernels here, or None if this machine runs them."""
+        from polyker.codegen.llvm.jit.own import is_supported
+
+        if self.target == "cpu" and is_supported():
+            return None
+        return why_elsewhere(target_named(self.target))
+
+    def _executable(self, layouts: tuple[Layout, ...], likely: Likely) -> Executable:
+        base = self._disk_key
+        if base is None:
+            return self._made(layouts, likely)
+        key = digest("kernel", base, layouts, likely)
+        found = self._read(key, layouts, likely)
+        if found is not None:
+            return found
+        with disk.making(key, min(self.options.timeout, 120.0) / 2) as waited:
+            found = self._read(key, layouts, likely) if waited else None
+            return self._written(key, layouts, likely) if found is None else found
+
+    def _read(self, key: str, layouts: tuple[Layout, ...], likely: Likely) -> Executable | None:
+        """Return the kernel of a key from the disk, None where there is none."""
+        from polyker.codegen.llvm.jit.own import linked
+
+        entry = disk.read("kernel", key)
+        if entry is None:
+            return None
+        try:
+            record = decode(KernelRecord, entry.record, self.definition.text)
+        except ValueError:
+            return None
+        code = linked(entry.image, "kernel", record.imports) if self._runs_here else None
+        return Executable(record, 0 if code is None else code.address, code, lambda: self._artifact(layouts, likely))
+
+    @cached_property
+    def _runs_here(self) -> bool:
+        from polyker.codegen.llvm.jit.own import is_supported
+
+        if self.target == "cpu":
+            return is_supported()
+        load_compiler()
+        from polyker.codegen.llvm.jit.build import is_host
+
+        return is_host(target_named(self.target))
+
+    def _written(self, key: str, layouts: tuple[Layout, ...], likely: Likely) -> Executable:
+        from polyker.codegen.llvm.jit.build import LoadedCode
+
+        made = self._made(layouts, likely)
+        code = made.holder
+        assert isinstance(code, LoadedCode)
+        disk.write(Entry("kernel", key, self._about, encode(made.record, self.definition.text), code.image))
+        return made
+
+    def _made(self, layouts: tuple[Layout, ...], likely: Likely) -> Executable:
+        load_compiler()
+        from polyker.pipeline.record import record_of
+
+        artifact = self._artifact(layouts, likely)
+        return Executable(record_of(artifact), artifact.code.address, artifact.code, artifact)
+
+    def _artifact(self, layouts: tuple[Layout, ...], likely: Likely) -> Artifact:
+        """Return the compiled kernel for one layout an argument, and for a class of sizes."""
+        load_compiler()
+        from polyker.api.stages import guarded, with_deadline
+        from polyker.pipeline.compile import compile_typed
+
+        target, typed = target_named(self.target), self._of_class(likely)
+        limited = with_deadline(self.options)
+        ordered = None if self.given is None else self.given[1:]
+        work: Callable[[], Artifact] = lambda: compile_typed(typed, layouts, target, limited, ordered)  # noqa: E731
+        return guarded(self.definition.program, "compile", limited, work)
+
+    def _bound(self, types: Mapping[str, TensorType], sizes: Mapping[str, int | str]) -> TypedProgram:
+        load_compiler()
+        from polyker.api.stages import bound_program, with_deadline
+
+        return bound_program(self.definition.program, types, sizes, with_deadline(self.options))
+
+    def _of_class(self, likely: Likely) -> TypedProgram:
+        """Return the program for a class of sizes: those that are the same in all calls of it are constants, others expected so.
+
+        Its context holds what is true of all sizes of the class.
+
+        A constant takes no code for what it leaves over of a tile, which is most of a small kernel's.
+        """
+        from polyker.poly.isl import narrowed
+
+        typed, labels = self.typed, dict(self.typed.sizes)
+        values = {labels[name]: value for name, value in likely}
+        known = {label: value for label, value in values.items() if value <= MAX_EXACT_SIZE}
+        if known:
+            fixed = {
+                name: replace(t, shape=tuple(known.get(n, n) if isinstance(n, str) else n for n in t.shape))
+                for name, t in self._named.items()
+            }
+            sizes = {name: known.get(v, v) if isinstance(v, str) else v for name, v in self.sizes.items()}
+            try:
+                typed = self._bound(fixed, sizes)
+            except CompileTimeout:
+                raise
+            except PolykerError:
+                pass  # where some sizes are symbols others had to be, too
+        kept = [(name, values[label]) for name, label in typed.sizes if label in values]
+        bounds = [f"{least(value)} <= {name}" for name, value in kept if value > MAX_EXACT_SIZE]
+        likely = tuple((name, max(1, value)) for name, value in kept)
+        return replace(typed, context=narrowed(typed.context, bounds), likely=likely)

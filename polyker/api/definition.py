@@ -1,0 +1,72 @@
+"""What an operator computes: a text, parsed only when something asks for its program, or a program that was built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from polyker.process.jobs import load
+from polyker.record.codec import decode, encode
+from polyker.record.records import Signature
+from polyker.store import disk
+from polyker.store.entries import Entry
+from polyker.store.keys import digest, revision
+
+if TYPE_CHECKING:  # the front end's own data
+    from polyker.ir.program import Program
+
+
+class Definition:
+    """An operator's text or program, with its signature; `identity` tells it from others, and so does the disk cache.
+
+    `fixed`: sizes with one value. `text` is None where a program was built.
+    """
+
+    __slots__ = ("_program", "fixed", "identity", "signature", "text")
+
+    def __init__(
+        self, text: str | None, fixed: Mapping[str, int], signature: Signature, program: Program | None
+    ) -> None:
+        self.text, self.fixed, self.signature, self._program = text, dict(fixed), signature, program
+        self.identity = (
+            _identity(text, fixed) if text is not None else digest("program", program, sorted(fixed.items()))
+        )
+
+    @property
+    def program(self) -> Program:
+        """The program; of a text whose signature came from the disk it is parsed now."""
+        if self._program is None:
+            self._program = _parsed(self.text or "", self.fixed)
+        return self._program
+
+
+def of_text(text: str, fixed: Mapping[str, int]) -> Definition:
+    """Return the definition of a text; raises ParseError."""
+    key = digest("signature", _identity(text, fixed), revision())
+    entry = disk.read("signature", key)
+    if entry is not None:
+        try:
+            return Definition(text, fixed, decode(Signature, entry.record), None)
+        except ValueError:  # of what another format has written
+            pass
+    program = _parsed(text, fixed)
+    made = of_program(program, fixed, text)
+    disk.write(Entry("signature", key, text.strip().partition("\n")[0][:80], encode(made.signature)))
+    return made
+
+
+def of_program(program: Program, fixed: Mapping[str, int], text: str | None = None) -> Definition:
+    """Return the definition of a program; `text`: what it was parsed from with these sizes."""
+    load("polyker.record.signatures")
+    from polyker.record.signatures import signature_of
+
+    return Definition(text, fixed, signature_of(program), program)
+
+
+def _parsed(text: str, fixed: Mapping[str, int]) -> Program:
+    found: Program = load("polyker.einsum_frontend").parse(text, sizes=fixed)
+    return found
+
+
+def _identity(text: str, fixed: Mapping[str, int]) -> str:
+    return digest("text", text, sorted(fixed.items()))

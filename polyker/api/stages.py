@@ -1,0 +1,137 @@
+"""The parts of a compile, each run alone and within its time; and the plain interpreter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from polyker.api.targets import load_compiler, target_named
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.calls import INTERNAL, TIMEOUT
+from polyker.ir.dtypes import TensorType
+from polyker.options import Options, environment_timeout
+from polyker.process.jobs import load, run_exclusively
+from polyker.runtime.arguments import check_apart, check_out
+from polyker.runtime.arrays import Operand
+from polyker.runtime.kinds import Array
+
+if TYPE_CHECKING:  # the compiler's own data
+    from polyker.ir.program import Program
+    from polyker.ir.typed import TypedProgram
+    from polyker.poly.binding.ranges_text import RangeText
+    from polyker.schedule.tree.nodes import ScheduleTree
+
+T = TypeVar("T")
+
+
+def inferred(
+    program: Program, types: Sequence[TensorType], sizes: Mapping[str, int | str], options: Options
+) -> tuple[TensorType, ...]:
+    """Return the outputs' types without compiling; raises ShapeError and DTypeError as a call would."""
+    load_compiler()
+    from polyker.poly.binding.bind import infer
+
+    named = dict(zip(program.inputs, types, strict=True))
+    limited = with_deadline(options)
+    found: Mapping[str, TensorType] = guarded(program, "infer", limited, lambda: infer(program, named, sizes))
+    return tuple(found[name] for name in program.outputs)
+
+
+def inferred_ranges(
+    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], options: Options
+) -> list[list[RangeText]]:
+    """Return the inferred ranges of each statement's indices.
+
+    Raises PolykerError where they cannot be told for these extents.
+    """
+    load_compiler()
+    from polyker.poly.binding.bind import infer_ranges
+
+    return guarded(program, "ranges", with_deadline(options), lambda: infer_ranges(program, types, sizes))
+
+
+def with_deadline(options: Options) -> Options:
+    """Return the options with the moment until which a compile that begins now may take."""
+    seconds = environment_timeout() or options.timeout
+    return replace(options, timeout=seconds, deadline=time.monotonic() + seconds)
+
+
+def bound_program(
+    program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], options: Options
+) -> TypedProgram:
+    """Return a program bound to types and sizes; raises ShapeError, DTypeError, CompileError."""
+    load_compiler()
+    from polyker.poly.binding.bind import bind
+
+    return guarded(program, "bind", options, lambda: bind(program, types, sizes, acc=options.acc))
+
+
+def start_to_edit(
+    program: Program,
+    types: Sequence[TensorType],
+    sizes: Mapping[str, int | str],
+    options: Options,
+    target: str,
+    *,
+    auto: bool,
+) -> tuple[TypedProgram, TypedProgram, ScheduleTree]:
+    """Return the program bound to types and sizes, and what a user's schedule of it starts from; raises as a compile does."""
+    load_compiler()
+    from polyker.pipeline.compile import start_to_edit as start
+
+    found, limited = target_named(target), with_deadline(options)
+    typed = bound_program(program, dict(zip(program.inputs, types, strict=True)), sizes, limited)
+    return typed, *guarded(program, "schedule", limited, lambda: start(typed, found, limited, auto=auto))
+
+
+def guarded(program: Program, stage: str, options: Options, work: Callable[[], T]) -> T:
+    """Run a part of the compiler alone, within its time; what it did not mean to raise is reported as its bug."""
+
+    def late() -> Exception:
+        return failure(TIMEOUT, seconds=f"{options.timeout:g}", stage=stage)
+
+    def known() -> T:
+        # Here, not around the job: what a signal handler raises in the waiting thread is the caller's, whatever its class.
+        try:
+            return work()
+        except (PolykerError, MemoryError, NotImplementedError):
+            raise
+        except Exception as error:
+            text = program.source.text if program.source is not None else str(program)
+            raise failure(INTERNAL, error=type(error).__name__, reason=error, operator=text) from error
+
+    result = run_exclusively(known, options.deadline, late)
+    if options.deadline is not None and time.monotonic() > options.deadline:
+        raise late()
+    return result
+
+
+def interpret(
+    program: Program,
+    operands: Sequence[Operand],
+    sizes: Mapping[str, int],
+    outs: Sequence[Operand | None],
+    options: Options,
+) -> list[Array]:
+    """Run the plain interpreter and return the results, written to the arrays of `outs` where given."""
+    from polyker.ir.dtypes import from_numpy
+
+    load("polyker.reference")
+    from polyker.reference import interpret as run
+
+    values = [o.array.item() if o.type.weak else o.array for o in operands]
+    arrays = dict(zip(program.inputs, values, strict=True))
+    results = [np.asarray(r) for r in run(program, arrays, sizes, acc=options.acc)]
+    for name, out, result in zip(program.outputs, outs, results, strict=True):
+        dtype = from_numpy(result.dtype)
+        if out is not None and dtype is not None:
+            check_out(name, out, result.shape, dtype)
+    check_apart(program.outputs, [None if out is None else out.original for out in outs])
+    for out, result in zip(outs, results, strict=True):
+        if out is not None:
+            np.copyto(out.original, result)
+    return results

@@ -1,0 +1,85 @@
+"""Targets by name, this machine's GPUs included, and what of them runs here."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from polyker.errors.base import failure
+from polyker.errors.calls import NO_TARGET
+from polyker.process.jobs import load, once
+
+if TYPE_CHECKING:  # the compiler's own data
+    from polyker.machine.model import Target
+
+# What calls use, of which a signal handler must not leave half; then what compiles.
+_CALLS = ("polyker.codegen.llvm.jit.own", "polyker.runtime.entry.tables")
+_COMPILER = (
+    "polyker.api.stages", "polyker.pipeline.compile", "polyker.pipeline.record", "polyker.poly.binding.bind", "polyker.poly.checks",
+    "polyker.codegen.llvm.jit.build", "polyker.codegen.llvm.jit.detect", "polyker.runtime.foreign", "polyker.runtime.cuda.arrays",
+)  # fmt: skip
+
+
+@once
+def load_calls() -> None:
+    """Import what calls need."""
+    for name in _CALLS:
+        import_module(name)
+
+
+@once
+def load_compiler() -> None:
+    """Import what compiles programs."""
+    load_calls()
+    for name in _COMPILER:
+        import_module(name)
+
+
+@cache
+def target_named(name: str | Target) -> Target:
+    """Return the description of a target, which may be one itself; raises CompileError or BackendUnavailable where there is none.
+
+    `cuda:1` and so on are this machine's GPUs, `cuda` the first of them.
+    """
+    load_compiler()
+    from polyker.codegen.llvm.jit.detect import target
+
+    if not isinstance(name, str):
+        return target(name)
+    family, _, number = name.partition(":")
+    is_number = name == "cuda" or (family == "cuda" and number.isdecimal() and len(number) < 4)
+    return _gpu(int(number or "0")) if is_number else target(name)
+
+
+def _gpu(number: int) -> Target:
+    """Return a GPU of this machine as a target; raises BackendUnavailable where there is none or it is not known."""
+    from polyker.errors.codegen import NO_CUDA
+    from polyker.machine.device import name_of, with_device
+    from polyker.machine.known import GPUS
+    from polyker.runtime.cuda.driver import driver
+
+    device = driver().device(number)
+    arch = device.arch()
+    found = name_of(arch)
+    if found is None:
+        raise failure(NO_CUDA, reason=f"it is {arch}", known=", ".join(GPUS))
+    return with_device(GPUS[found], device.attributes())
+
+
+def why_elsewhere(target: Target) -> Exception | None:
+    """Return the error of calling code for a target here, or None if this machine runs it."""
+    from polyker.codegen.llvm.jit.build import is_host
+    from polyker.codegen.llvm.jit.detect import host
+
+    if target.gpu is not None:
+        load("polyker.runtime.cuda.driver")
+        from polyker.runtime.cuda.driver import why_not
+
+        reason = "" if target.gpu.simulated else why_not()
+        return failure(NO_TARGET, target=target.name, reason=f"no CUDA device ({reason})") if reason else None
+    if not is_host(target):
+        return failure(NO_TARGET, target=target.name, reason="it is another machine's code")
+    if target.vector_bytes > host().vector_bytes:
+        return failure(NO_TARGET, target=target.name, reason="this machine has not its vector instructions")
+    return None
