@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from polyker.api.definition import Definition
-from polyker.api.targets import load_calls, load_compiler, target_named, why_elsewhere
+from polyker.api.targets import load_compiler, target_named, why_elsewhere
 from polyker.errors.base import CompileTimeout, PolykerError
 from polyker.ir.dtypes import TensorType
 from polyker.ir.layout import Layout
 from polyker.ir.sizes import MAX_EXACT_SIZE
 from polyker.options import Options
+from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
 from polyker.record.records import CallRecord, KernelRecord
 from polyker.runtime.compiled import Compiled
@@ -57,7 +58,7 @@ class Binding:
 
     def compiled(self) -> Compiled:
         """Return the program with its kernels, none of which is made yet."""
-        load_calls()
+        load("polyker.codegen.llvm.jit.own")
         classes = self.options.specialize != "never" and self.given is None
         return Compiled(
             self._call_record(), self._executable, lambda: self.typed, self._why_elsewhere(), classes=classes

@@ -336,6 +336,7 @@ class _Calls:
 
     def _adopt(self, plan: CallPlan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without Python, where this process can do that."""
+        load("polyker.runtime.entry.tables")
         from polyker.runtime.entry.tables import Callee, adopted
 
         if self._owns_out:  # which the emitted entry takes for what is written into

@@ -12,7 +12,6 @@ import numpy as np
 from polyker.api.binding import GivenSchedule
 from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of
 from polyker.api.definition import Definition, of_program, of_text
-from polyker.api.kernel import STAGES, Kernel
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
@@ -33,17 +32,18 @@ from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
 from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
 from polyker.runtime.calls import CallPlan
-from polyker.runtime.compare import Comparison, difference
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
-from polyker.runtime.entry.tables import CallTable
 from polyker.runtime.specialise import Family, symbolic_types
 
-if TYPE_CHECKING:  # the compiler's own data
+if TYPE_CHECKING:  # what a first call needs nothing of
+    from polyker.api.kernel import Kernel
     from polyker.api.schedule_object import Schedule
     from polyker.codegen.artifact import Artifact
     from polyker.explain.report import Explanation
     from polyker.ir.program import Program
+    from polyker.runtime.compare import Comparison
+    from polyker.runtime.entry.tables import CallTable
 
 T = TypeVar("T")
 _QUEUED = 64
@@ -187,6 +187,7 @@ class Operator:
 
     def _adopt(self, plan: CallPlan, context: tuple[Hashable, ...], inputs: Sequence[Any]) -> None:
         """Let calls like this one go to the kernel without more of Python, where this process can do that."""
+        load("polyker.runtime.entry.tables")
         from polyker.runtime.entry.tables import Callee, adopted
 
         chosen, target, *given = context
@@ -375,6 +376,9 @@ class Operator:
 
     def _kernel(self, types: Sequence[Any], chosen: Mapping[str, Any], named: Mapping[str, Any]) -> Kernel:
         """Return the kernel for types or arrays, and options, that are told apart."""
+        load("polyker.api.kernel")
+        from polyker.api.kernel import Kernel
+
         changes = {name: chosen[name] for name in COMPILE_OPTIONS if name in chosen}
         target = checked_target(chosen.get("target"))
         schedule = self._schedule_given(chosen.get("schedule"))
@@ -481,6 +485,8 @@ class Operator:
         """Return a stage as text: "program" as it is, the others of the kernel for these arrays or types, as in `compile`."""
         name = exact_text(stage)
         if name is None:
+            from polyker.api.kernel import STAGES
+
             raise failure(NO_STAGE, stage=printed(stage), target="any target", stages=", ".join(STAGES))
         if name == "program" and not types and not named:
             return str(self.program)
@@ -500,7 +506,9 @@ class Operator:
         The interpreter runs one instance of a statement at a time: use small arrays.
         """
         load("polyker.api.stages")
+        load("polyker.runtime.compare")
         from polyker.api.stages import interpret
+        from polyker.runtime.compare import Comparison, difference
 
         inputs, given = self._matched(args, named)
         operands, outs, _ = self._operands(inputs, None)

@@ -13,25 +13,17 @@ from polyker.process.jobs import load, once
 if TYPE_CHECKING:  # the compiler's own data
     from polyker.machine.model import Target
 
-# What calls use, of which a signal handler must not leave half; then what compiles.
-_CALLS = ("polyker.codegen.llvm.jit.own", "polyker.runtime.entry.tables")
+# What compiles, and what calls use then: a signal handler must not leave half of it.
 _COMPILER = (
-    "polyker.api.stages", "polyker.pipeline.compile", "polyker.pipeline.record", "polyker.poly.binding.bind", "polyker.poly.checks",
+    "polyker.api.stages", "polyker.pipeline.compile", "polyker.pipeline.record", "polyker.poly.binding.bind",
+    "polyker.poly.checks", "polyker.runtime.entry.tables",
     "polyker.codegen.llvm.jit.build", "polyker.codegen.llvm.jit.detect", "polyker.runtime.foreign", "polyker.runtime.cuda.arrays",
 )  # fmt: skip
 
 
 @once
-def load_calls() -> None:
-    """Import what calls need."""
-    for name in _CALLS:
-        import_module(name)
-
-
-@once
 def load_compiler() -> None:
     """Import what compiles programs."""
-    load_calls()
     for name in _COMPILER:
         import_module(name)
 
