@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from importlib import import_module
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from polyker.einsum_frontend.lexer import Lexeme, check_text, tokenize
@@ -67,7 +66,7 @@ def parse_syntax(text: str) -> Syntax:
 
 @once
 def _parser() -> Lark:
-    """The tables of grammar.lark, built at the first use; `strict` makes a conflict in the grammar an error."""
+    """Return the parser, made at the first use."""
     for name in (
         "check",
         "lower",
@@ -75,10 +74,10 @@ def _parser() -> Lark:
         "hints.repairs",
     ):  # what texts take, imported while no fork can take place
         import_module(f"{__package__}.{name}")
-    from lark import Lark
     from lark.lexer import Lexer
 
     from polyker.einsum_frontend.actions import Actions
+    from polyker.einsum_frontend.tables import parser
 
     class Tokens(Lexer):
         def __init__(self, configuration: Any) -> None:
@@ -87,5 +86,4 @@ def _parser() -> Lark:
         def lex(self, source: Any) -> Iterator[Lexeme]:  # type: ignore[override]
             return tokenize(source)
 
-    grammar = files(__package__).joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", lexer=Tokens, strict=True, transformer=Actions())
+    return parser(Tokens, Actions())

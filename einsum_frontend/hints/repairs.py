@@ -43,19 +43,27 @@ def _statements(text: str) -> list[str]:
 def _candidates(text: str) -> Iterator[str]:
     """Yield texts with some spellings mended: first by one rule, then by all, one after another."""
     seen = {text}
+    # A hint shows what is new: a text that rules make longer and longer of each other's results is no hint.
+    most = len(text) + MAX_HINT_CHARACTERS
     whole = text
     for rule in _RULES:
         one = rule(text)
-        whole = rule(whole)
+        whole = _bounded(rule, whole, most)
         if one not in seen:
             seen.add(one)
             yield one
     for _ in range(3):  # what one rule makes another may go on with
         for rule in _RULES:
-            whole = rule(whole)
+            whole = _bounded(rule, whole, most)
         if whole not in seen:
             seen.add(whole)
             yield whole
+
+
+def _bounded(rule: Rule, text: str, most: int) -> str:
+    """Return what a rule makes of a text, the text itself where that has more than `most` characters."""
+    made = rule(text)
+    return made if len(made) <= most else text
 
 
 def _renamed(text: str, old: str, new: str) -> str:

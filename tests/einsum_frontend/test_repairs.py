@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.einsum_frontend.elsewhere import MODULES, RENAMED, WRITTEN
-from polyker.einsum_frontend.hints.repairs import repaired
+from polyker.einsum_frontend.hints.repairs import MAX_HINT_CHARACTERS, repaired
 from polyker.errors import ParseError, PolykerError, ShapeError
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 
@@ -200,3 +200,14 @@ def test_a_call_is_refused_with_what_to_do(name):
     with pytest.raises(PolykerError) as caught:
         call()
     assert message in str(caught.value) and hint in (caught.value.hint or "")
+
+
+def test_rules_that_feed_each_other_do_not_make_a_text_longer_and_longer():
+    text, tried = "for i in 2.sum(axis=1)for i in np.exp(np.exp(0:4:2", []
+
+    def refused(candidate):
+        tried.append(candidate)
+        raise PolykerError("not accepted")
+
+    assert repaired(text, refused) is None
+    assert tried and max(map(len, tried)) < 2 * len(text) + MAX_HINT_CHARACTERS
