@@ -61,7 +61,6 @@ def saved_facts(cpu: str) -> Mapping[str, Any]:
 
 def save(facts: Mapping[str, Any]) -> Path:
     """Write facts to the user's file, whole or not at all; raises OSError where its folder cannot be written."""
-    import tempfile
 
     import tomli_w
 
