@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from polyker.codegen.cuda import nvrtc
-from polyker.codegen.cuda.cache import kept
 from polyker.errors.base import failure
 from polyker.errors.codegen import COMPILER_FAILED, NO_NVCC
 from polyker.machine.model import Target
+from polyker.store.disk import kept
 
 MAX_COMPILE_SECONDS = 300  # of nvcc, which takes some seconds for most kernels (chosen)
 _HOST_COMPILERS = ("g++", "clang++", "cl")
@@ -82,10 +82,13 @@ def cubin(text: str, target: Target) -> tuple[bytes, Resources]:
     path, arch = _compiler(target.cpu), target.cpu
     if path is None:
         options = (f"--gpu-architecture={arch}", "--ptxas-options=-v")
-        image, messages = kept((text, *options, nvrtc.version()), lambda: nvrtc.compile_nvrtc(text, options, "cubin"))
+        image, messages = kept(
+            "cubin", arch, (text, *options, nvrtc.version()), lambda: nvrtc.compile_nvrtc(text, options, "cubin")
+        )
     else:
         flags = (f"-gencode=arch={arch.replace('sm', 'compute')},code={arch}", "-Xptxas", "-v")
-        image, messages = kept((text, *flags, version_of(path)), lambda: run_nvcc(path, text, "cubin", *flags))
+        parts = text, *flags, version_of(path)
+        image, messages = kept("cubin", arch, parts, lambda: run_nvcc(path, text, "cubin", *flags))
     return image, resources(messages)
 
 

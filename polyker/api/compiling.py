@@ -21,6 +21,7 @@ from polyker.record.records import Signature
 from polyker.runtime.arrays import operand
 from polyker.runtime.cache import KernelCache
 from polyker.runtime.compiled import Compiled
+from polyker.store import disk as stored
 
 kernels: KernelCache[Compiled] = KernelCache()
 
@@ -28,7 +29,7 @@ kernels: KernelCache[Compiled] = KernelCache()
 def clear_cache(*, disk: bool = False) -> None:
     """Free the compiled kernels that nothing else holds on to, and the memory of the GPU that is kept between calls.
 
-    `disk`: the machine code for GPUs that is kept in the user's cache folder, too.
+    `disk`: delete what is kept in the user's cache folder, too.
     """
     everywhere = checked_flag("disk", disk)
     kernels.clear()
@@ -37,7 +38,7 @@ def clear_cache(*, disk: bool = False) -> None:
     if "polyker.runtime.cuda.driver" in sys.modules:
         load("polyker.runtime.cuda.driver").release_device_memory()
     if everywhere:
-        load("polyker.codegen.cuda.cache").clear_folder()
+        stored.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from polyker.process.jobs import checkpoint
+from polyker.process.whole_file import whole_file
 from polyker.store.entries import Entry, pack, unpack
 from polyker.store.folder import folder, is_own, mode, warn_once
+from polyker.store.keys import digest
 
 MAX_BYTES = 1 << 30
 KEPT_BYTES = MAX_BYTES * 9 // 10  # what is left when entries go, so that they do not go one by one
@@ -95,24 +97,28 @@ def write(entry: Entry) -> None:
     where = folder(make=True)
     if where is None:
         return
-    import tempfile
-
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=where, suffix=PART)
-        with os.fdopen(handle, "wb") as out:
-            out.write(pack(entry))
-        os.replace(temporary, where / (entry.key + SUFFIX))
-        temporary = None
+        with whole_file(where / (entry.key + SUFFIX)) as part:
+            part.write_bytes(pack(entry))
         if counts.writes % _WRITES_A_LOOK == 0:
             shrink(where)
         counts.writes += 1
     except OSError as error:
         warn_once("write", f"nothing more is kept on disk: {error}")
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
+
+
+def kept(kind: str, about: str, parts: Sequence[object], make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
+    """Return what `make` returns, an image and a text on it, from disk where an entry for the same parts is there.
+
+    `parts`: all that it depends on; `about`: what the list of entries says of it.
+    """
+    key = digest(kind, *parts)
+    entry = read(kind, key)
+    if entry is None:
+        image, text = make()
+        entry = Entry(kind, key, about, text, image)
+        write(entry)
+    return entry.image, entry.record
 
 
 @contextmanager
@@ -156,7 +162,7 @@ class Kept:
     used: float
 
 
-def kept(where: Path | None = None, suffix: str = SUFFIX) -> list[Kept]:
+def files(where: Path | None = None, suffix: str = SUFFIX) -> list[Kept]:
     """Return the entries, the last used first."""
     found = []
     where = folder(make=False) if where is None else where
@@ -172,7 +178,7 @@ def kept(where: Path | None = None, suffix: str = SUFFIX) -> list[Kept]:
 def shrink(where: Path) -> None:
     """Delete what was not used for longest where there is too much, and what processes that were killed left behind."""
     total, most = 0, MAX_BYTES
-    found = kept(where)
+    found = files(where)
     if sum(k.size for k in found) > MAX_BYTES:
         most = KEPT_BYTES
     gone = []
@@ -181,7 +187,7 @@ def shrink(where: Path) -> None:
         if total > most:
             gone.append(k)
     abandoned = time.time() - _ABANDONED
-    gone += [k for suffix in (PART, LOCK) for k in kept(where, suffix) if k.used < abandoned]
+    gone += [k for suffix in (PART, LOCK) for k in files(where, suffix) if k.used < abandoned]
     for k in gone:
         with suppress(OSError):
             k.file.unlink()
@@ -190,7 +196,7 @@ def shrink(where: Path) -> None:
 def verify() -> list[tuple[Kept, str]]:
     """Return the entries that are damaged, each with the reason, and delete them where that is allowed."""
     bad = []
-    for k in kept():
+    for k in files():
         try:
             entry = unpack(_bytes(k.file)[0])
             if entry.key + SUFFIX != k.file.name:
@@ -206,9 +212,9 @@ def verify() -> list[tuple[Kept, str]]:
 def clear() -> int:
     """Delete all entries, and what was left half-written; return how many entries there were."""
     where = folder(make=False)
-    found = kept(where)
+    found = files(where)
     if where is not None and mode() != "ro":
-        for k in [*found, *kept(where, PART), *kept(where, LOCK)]:
+        for k in [*found, *files(where, PART), *files(where, LOCK)]:
             with suppress(OSError):
                 k.file.unlink()
     return len(found)

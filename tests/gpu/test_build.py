@@ -1,6 +1,5 @@
 """Machine code of CUDA kernels: nvcc and NVRTC, what ptxas says, and what is kept on disk."""
 
-import logging
 import os
 import shutil
 import subprocess
@@ -10,10 +9,8 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.cuda import build as cuda_build
-from polyker.codegen.cuda import cache as cuda_cache
 from polyker.codegen.cuda import nvrtc
 from polyker.codegen.cuda.build import Resource, Resources, cubin, ptx
-from polyker.codegen.cuda.cache import kept
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import ArgumentError, BackendUnavailable, InternalError
 from tests.gpu.support import needs_compiler, needs_nvcc
@@ -24,8 +21,9 @@ HOPPER = target("cuda:sm_90a")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYKER_CACHE", "rw")
     monkeypatch.setenv("POLYKER_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "cuda"
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
@@ -103,104 +101,6 @@ ptxas info    : Used 10 registers"""
     assert cuda_build.resources(text) == Resources(wanted)
 
 
-def made(image=b"code", text="about"):
-    """Return a function that gives an entry, and the list of its calls."""
-    calls = []
-
-    def make():
-        calls.append(1)
-        return image, text
-
-    return make, calls
-
-
-def test_an_entry_is_made_once_for_the_same_parts(folder):
-    make, calls = made(b"\x00\n\xff")
-    assert kept(("a", "b"), make) == kept(("a", "b"), make) == (b"\x00\n\xff", "about")
-    assert len(calls) == 1
-    kept(("a", "c"), make)
-    kept(("ab", ""), make)
-    assert len(calls) == 3 and len(list(folder.iterdir())) == 3
-    assert all(f.suffix == ".cubin" for f in folder.iterdir())
-
-
-def test_a_damaged_entry_is_made_anew_wherever_it_is_damaged(folder, caplog):
-    make, calls = made(b"machine code")
-    kept(("a",), make)
-    (file,) = folder.iterdir()
-    whole = file.read_bytes()
-    damaged = [whole[:n] for n in range(len(whole))]
-    damaged += [whole[:n] + bytes([whole[n] ^ 4]) + whole[n + 1 :] for n in range(len(whole))]
-    for n, bad in enumerate(damaged):
-        file.write_bytes(bad)
-        assert kept(("a",), make) == (b"machine code", "about")
-        assert len(calls) == n + 2 and file.read_bytes() == whole
-    assert "is damaged" in caplog.text
-
-
-def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch, caplog):
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    monkeypatch.setenv("POLYKER_CACHE_DIR", str(blocked))
-    caplog.set_level(logging.INFO, "polyker")
-    make, calls = made()
-    assert kept(("a",), make) == kept(("a",), make) == (b"code", "about")
-    assert len(calls) == 2 and "not kept on disk" in caplog.text
-
-
-def test_a_full_disk_leaves_no_part_of_an_entry(folder, monkeypatch):
-    def full(*_):
-        raise OSError(28, "no space left")
-
-    make, calls = made()
-    monkeypatch.setattr(cuda_cache.os, "replace", full)
-    assert kept(("a",), make) == kept(("a",), make)
-    assert len(calls) == 2 and list(folder.iterdir()) == []
-
-
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no permissions by user on this system")
-def test_a_folder_that_others_may_write_to_is_not_used(folder, caplog):
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    make, calls = made()
-    kept(("a",), make)
-    kept(("a",), make)
-    assert len(calls) == 2 and "others may write" in caplog.text
-    folder.rmdir()
-    elsewhere = folder.parent / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
-    folder.symlink_to(elsewhere)
-    kept(("a",), make)
-    assert len(calls) == 3 and list(elsewhere.iterdir()) == []
-
-
-def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
-    make, _ = made(b"x" * 1000)
-    for n, part in enumerate("abc"):
-        kept((part,), make)
-        for file in folder.iterdir():
-            os.utime(file, (file.stat().st_mtime - 100, file.stat().st_mtime - 100 + n))
-    kept(("a",), make)  # used last
-    monkeypatch.setattr(cuda_cache, "MAX_CACHE_BYTES", 2500)
-    kept(("d",), make)
-    left, calls = made(b"x" * 1000)
-    kept(("a",), left)
-    kept(("d",), left)
-    assert not calls
-    pk.clear_cache(disk=True)
-    assert list(folder.iterdir()) == []
-
-
-def test_processes_that_write_one_entry_at_once_all_get_it(folder):
-    program = (
-        "from polyker.codegen.cuda.cache import kept\n"
-        "for n in range(50): assert kept((str(n),), lambda: (b'code' * 5000, str(n))) == (b'code' * 5000, str(n))"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
-    assert [p.communicate(timeout=120)[1] for p in running] == [b""] * 4
-    assert len(list(folder.iterdir())) == 50
-
-
 @needs_nvcc
 def test_machine_code_is_kept_and_depends_on_text_architecture_and_compiler(folder, monkeypatch):
     monkeypatch.setattr(nvrtc, "library", lambda: None)
@@ -211,7 +111,8 @@ def test_machine_code_is_kept_and_depends_on_text_architecture_and_compiler(fold
     assert cubin(text, HOPPER) == first and first[1]["kernel0"].registers
     monkeypatch.undo()
     monkeypatch.setattr(nvrtc, "library", lambda: None)
-    monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder.parent))
+    monkeypatch.setenv("POLYKER_CACHE", "rw")
+    monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder))
     cubin(text.replace("1.0f", "2.0f"), HOPPER)
     cubin(text, target("cuda:sm_80"))
     monkeypatch.setattr(cuda_build, "version_of", lambda path: "another version")

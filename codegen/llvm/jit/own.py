@@ -8,9 +8,8 @@ from pathlib import Path
 from polyker.codegen.llvm.jit import binding as llvm
 from polyker.machine.saved import measured_here
 from polyker.process.jobs import once, run_exclusively
-from polyker.store import disk
-from polyker.store.entries import Entry
-from polyker.store.keys import digest, state_of, versions
+from polyker.store.disk import kept
+from polyker.store.keys import state_of, versions
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -48,16 +47,16 @@ def own_library(text: str, symbol: str, effort: int, imports: tuple[str, ...] = 
 
     Its object file is kept in the disk cache.
     """
-    key = digest("library", text, symbol, effort, _processor(), versions()[2:])
+
+    def compiled() -> tuple[bytes, str]:
+        module = llvm.parse(text)
+        llvm.optimize(module, *_processor())
+        return llvm.emit_object(module, *_processor(), effort), ""
 
     def made() -> llvm.LinkedCode:
-        entry = disk.read("library", key)
-        if entry is None:
-            module = llvm.parse(text)
-            llvm.optimize(module, *_processor())
-            entry = Entry("library", key, symbol, "", llvm.emit_object(module, *_processor(), effort))
-            disk.write(entry)
-        return llvm.LinkedCode(entry.image, symbol, frozenset(imports))
+        parts = (text, effort, _processor(), versions()[2:])
+        image, _ = kept("library", symbol, parts, compiled)
+        return llvm.LinkedCode(image, symbol, frozenset(imports))
 
     return run_exclusively(made)
 
