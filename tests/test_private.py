@@ -55,6 +55,14 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "poly/test_coverage.py": ("a quota that a small program exceeds", {"bind_module.BIND_ISL_OPERATIONS"}),
     "quick.py": ("what must not be called", {"binding.parse"}),
     "rewrite/conftest.py": (SMALL, {"step_blocks.BLOCK_STEPS", "step_blocks.MIN_STEP_BLOCKS"}),
+    "store/test_disk.py": (
+        "a small cache, and a user who has no folder",
+        {"disk.KEPT_BYTES", "disk.MAX_BYTES", "disk.counts.writes", "disk.folder"},
+    ),
+    "store/test_kernels.py": (
+        "another compiler, and another machine",
+        {"_installed", "keys._files", "keys._installed", "own.host_key"},
+    ),
     "target/test_facts.py": (
         "a measurement that takes seconds, and what a doctor finds that measured nothing",
         {"core_facts.ROUNDS", "core_facts.core_facts", "core_facts.host", "rates.measured", "rates.path"},

@@ -22,7 +22,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.walk import operands
 from polyker.ir.functions import cost_of
 from polyker.record import work
-from polyker.record.forms import OPERATORS, Form
+from polyker.record.forms import OPERATORS, SizeForm
 from polyker.record.work import Work, WorkItem
 
 
@@ -60,7 +60,7 @@ def work_of(block: StmtBlock) -> Work:
     return (*([sure] if sure else []), *(item for item in found if not isinstance(item, int)))
 
 
-def _loop(var: str, first: Form | None, end: Form | None, step: int, each: int, body: Work) -> WorkItem:
+def _loop(var: str, first: SizeForm | None, end: SizeForm | None, step: int, each: int, body: Work) -> WorkItem:
     """Return a loop, or its operations where its bounds and its body are constants."""
     if isinstance(first, int) and isinstance(end, int) and all(isinstance(item, int) for item in body):
         return max(0, -(-(end - first) // step)) * (each + sum(item for item in body if isinstance(item, int)))
@@ -89,7 +89,7 @@ def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
     return work.known(form_of(expr), values)
 
 
-def form_of(expr: KExpr) -> Form | None:
+def form_of(expr: KExpr) -> SizeForm | None:
     """Return an expression of loop bounds as a form, None where it holds anything else."""
     match expr:
         case Const(value=value, dtype=dtype):

@@ -12,16 +12,16 @@ from polyker.api.targets import load_compiler, target_named, why_elsewhere
 from polyker.errors.base import CompileTimeout, PolykerError
 from polyker.ir.dtypes import TensorType
 from polyker.ir.layout import Layout
-from polyker.ir.sizes import MAX_EXACT_SIZE
 from polyker.options import Options
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
 from polyker.record.records import CallRecord, KernelRecord
+from polyker.record.sizes import MAX_EXACT_SIZE
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.executable import Executable
 from polyker.runtime.size_class import Likely, least
 from polyker.store import disk
-from polyker.store.entries import Entry
+from polyker.store.entries import CacheEntry
 from polyker.store.keys import digest, versions
 
 if TYPE_CHECKING:  # the compiler's own data
@@ -101,7 +101,7 @@ class Binding:
 
         made = call_record(self.typed)
         if key is not None:
-            disk.write(Entry("call", key, self._about, encode(made, self.definition.text)))
+            disk.write(CacheEntry("call", key, self._about, encode(made, self.definition.text)))
         return made
 
     @property
@@ -161,7 +161,7 @@ class Binding:
         made = self._made(layouts, likely)
         code = made.holder
         assert isinstance(code, LoadedCode)
-        disk.write(Entry("kernel", key, self._about, encode(made.record, self.definition.text), code.image))
+        disk.write(CacheEntry("kernel", key, self._about, encode(made.record, self.definition.text), code.image))
         return made
 
     def _made(self, layouts: tuple[Layout, ...], likely: Likely) -> Executable:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from polyker.errors.base import failure
+from polyker.errors.calls import NO_SUCH_SIZE
+from polyker.errors.given import is_a
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
 from polyker.record.records import Signature
 from polyker.store import disk
-from polyker.store.entries import Entry
+from polyker.store.entries import CacheEntry
 from polyker.store.keys import digest, revision
 
 if TYPE_CHECKING:  # the front end's own data
@@ -19,7 +23,7 @@ if TYPE_CHECKING:  # the front end's own data
 class Definition:
     """An operator's text or program, with its signature; `identity` tells it from others, and so does the disk cache.
 
-    `fixed`: sizes with one value. `text` is None where a program was built.
+    `fixed`: sizes with one value. `text` is None where a program was built. Raises ArgumentError for a size that it has not.
     """
 
     __slots__ = ("_program", "fixed", "identity", "signature", "text")
@@ -28,6 +32,9 @@ class Definition:
         self, text: str | None, fixed: Mapping[str, int], signature: Signature, program: Program | None
     ) -> None:
         self.text, self.fixed, self.signature, self._program = text, dict(fixed), signature, program
+        for name in fixed:
+            if name not in signature.sizes:
+                raise failure(NO_SUCH_SIZE, name=name, sizes=", ".join(signature.sizes) or "none")
         self.identity = (
             _identity(text, fixed) if text is not None else digest("program", program, sorted(fixed.items()))
         )
@@ -38,6 +45,12 @@ class Definition:
         if self._program is None:
             self._program = _parsed(self.text or "", self.fixed)
         return self._program
+
+
+def is_program(value: object) -> bool:
+    """Whether a value is a program, which nobody has where nothing has loaded its class."""
+    module = sys.modules.get("polyker.ir.program")
+    return module is not None and is_a(value, module.Program)
 
 
 def of_text(text: str, fixed: Mapping[str, int]) -> Definition:
@@ -51,7 +64,7 @@ def of_text(text: str, fixed: Mapping[str, int]) -> Definition:
             pass
     program = _parsed(text, fixed)
     made = of_program(program, fixed, text)
-    disk.write(Entry("signature", key, text.strip().partition("\n")[0][:80], encode(made.signature)))
+    disk.write(CacheEntry("signature", key, text.strip().partition("\n")[0][:80], encode(made.signature)))
     return made
 
 

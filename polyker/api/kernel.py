@@ -17,8 +17,8 @@ from polyker.errors.given import exact_text, is_a, printed
 from polyker.ir.dtypes import TensorType
 from polyker.options import UNSET, Options, checked_seconds, split_keywords
 from polyker.process.jobs import load
-from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
-from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
+from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
+from polyker.runtime.arrays import Operand, on_torch, operand, torch_views
 from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.direct import Direct
@@ -221,7 +221,7 @@ class _Calls:
         kernel = self._kernel()
         if kernel is not None and not self._owns_out and (views := torch_views(inputs, out)) is not None:
             return on_torch(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
-        operands, outs, wanted, kind = self._operands(inputs, out)
+        operands, outs, wanted, kind = operands_of(self._signature, inputs, out)
         arrays, plan = self._compiled.run(operands, {**self._fixed, **given}, outs, self._options.scratch_bytes)
         if kind == "numpy":
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
@@ -294,7 +294,7 @@ class _Calls:
         self, inputs: Sequence[Any], given: dict[str, int], out: Any, again: Callable[[], Any]
     ) -> Callable[[], Any]:
         """Return a call with arrays of the host as what runs it again and again; `again`: makes the whole call."""
-        operands, places, wanted, kind = self._operands(inputs, out)
+        operands, places, wanted, kind = operands_of(self._signature, inputs, out)
         call = self._compiled.planned(operands, {**self._fixed, **given}, places, self._options.scratch_bytes)
         changing = kind in ("numpy", "torch") and all(map(_reads_itself, inputs, operands))
         if not changing:  # the kernel reads a copy of an input, or the library's arrays never change
@@ -305,17 +305,6 @@ class _Calls:
             return finished(call.targets, wanted, out, kind, inputs, self._fields)
 
         return run
-
-    def _operands(
-        self, inputs: Sequence[Any], out: Any
-    ) -> tuple[list[Operand], list[Operand | None], list[object], str]:
-        """Return inputs and outputs as operands, the outputs as they were given, and the kind of array that comes back."""
-        labels, outputs = self._signature.inputs, self._signature.outputs
-        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
-        wanted = given_outs(outputs, out)
-        outs = [None if v is None else out_operand(v, n) for n, v in zip(outputs, wanted, strict=True)]
-        kind = common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
-        return operands, outs, wanted, kind
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         rest = self._signature.parameters[len(args) :]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from weakref import ReferenceType, ref
 
 import numpy as np
 
 from polyker.api.binding import GivenSchedule
 from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of
-from polyker.api.definition import Definition, of_program, of_text
+from polyker.api.definition import Definition, is_program, of_program, of_text
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NO_SUCH_SIZE, NOT_AN_OPERATOR, ON_DEVICE
+from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.ir.dtypes import TensorType
@@ -29,10 +27,10 @@ from polyker.options import (
     split_keywords,
 )
 from polyker.process.jobs import load
-from polyker.runtime.arguments import given_outs, matched, out_operand, result_tuple, size_value
-from polyker.runtime.arrays import Operand, common_kind, on_torch, operand, torch_views
+from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
+from polyker.runtime.arrays import Operand, on_torch, torch_views
 from polyker.runtime.calls import CallPlan
-from polyker.runtime.compiled import Compiled
+from polyker.runtime.compiled import Compiled, UnfinishedCalls
 from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
 from polyker.runtime.specialise import Family, symbolic_types
 
@@ -46,7 +44,6 @@ if TYPE_CHECKING:  # what a first call needs nothing of
     from polyker.runtime.entry.tables import CallTable
 
 T = TypeVar("T")
-_QUEUED = 64
 COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deterministic")
 
 
@@ -73,12 +70,6 @@ def op(*definition: object, **sizes: int) -> Operator:
     raise failure(NOT_AN_OPERATOR, type=shown)
 
 
-def is_program(value: object) -> bool:
-    """Whether a value is a program, which nobody has where nothing has loaded its class."""
-    module = sys.modules.get("polyker.ir.program")
-    return module is not None and is_a(value, module.Program)
-
-
 def _from_text(text: str, fixed: Mapping[str, int]) -> Operator:
     """Return an operator that was pickled."""
     return op(text, **fixed)
@@ -100,17 +91,11 @@ class Operator:
         signature = self.signature = self._definition.signature
         self.fixed = self._definition.fixed
         self.identity = self._definition.identity
-        for name in self.fixed:
-            if name not in signature.sizes:
-                shown = ", ".join(signature.sizes) or "none"
-                raise failure(NO_SUCH_SIZE, name=name, sizes=shown)
         self._fields = result_tuple(signature.outputs) if len(signature.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
         self._families: dict[Hashable, Family] = {}
-        # Called with arrays of a GPU: kept until `sync`, as many as come first, since the cache may let go of them; by identity.
-        self._queued: dict[int, Compiled] = {}
-        self._waited: dict[int, ReferenceType[Compiled]] = {}
+        self._unfinished = UnfinishedCalls()
         self._repeats: Any = None  # of runtime.cuda, from the first call on arrays of a GPU
         self._owns_out = "out" in self._own(0)
         plain = signature.parameters == signature.inputs and not self._owns_out
@@ -168,12 +153,12 @@ class Operator:
             return result
         if self._lies_on_gpu(inputs, out):
             return self._on_gpu(args, out, named, chosen)
-        operands, outs, kind = self._operands(inputs, out)
+        operands, outs, wanted, kind = operands_of(self.signature, inputs, out)
         limit = chosen.scratch_bytes
         arrays, plan = self._run(operands, given, chosen, target, lambda c: c.run(operands, given, outs, limit))
         if kind == "numpy":
             self._dispatch.remember(context, inputs, operands, arrays, out, plan)
-        return finished(arrays, given_outs(self.signature.outputs, out), out, kind, inputs, self._fields)
+        return finished(arrays, wanted, out, kind, inputs, self._fields)
 
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         parameters = self.signature.parameters
@@ -199,17 +184,6 @@ class Operator:
         found = adopted(table, callee, plan, inputs, sizes)
         if found is not None:
             self._quick = (options.current, *found)
-
-    def _operands(self, inputs: Sequence[Any], out: Any) -> tuple[list[Operand], list[Operand | None], str]:
-        """Return inputs and outputs as operands, and the kind of array that comes back."""
-        labels = self.signature.inputs
-        operands = [operand(value, name) for name, value in zip(labels, inputs, strict=True)]
-        outputs = self.signature.outputs
-        outs = [
-            None if value is None else out_operand(value, name)
-            for name, value in zip(outputs, given_outs(outputs, out), strict=True)
-        ]
-        return operands, outs, common_kind([*zip(labels, operands, strict=True), *(("out", o) for o in outs if o)])
 
     def _lies_on_gpu(self, inputs: Sequence[Any], out: Any) -> bool:
         if all(type(v) is np.ndarray for v in inputs) and (out is None or type(out) is np.ndarray):
@@ -243,9 +217,7 @@ class Operator:
             with on_stream((*inputs, *outs), stream) as place:
 
                 def call(compiled: Compiled) -> Sequence[Any]:
-                    self._waited[id(compiled)] = ref(compiled)
-                    if len(self._queued) < _QUEUED:
-                        self._queued[id(compiled)] = compiled
+                    self._unfinished.note(compiled)
                     bound = bound_call(compiled, labels, operands, given, inputs, outs, chosen.scratch_bytes)
                     run_bound(bound, place.stream)
                     self._repeats.remember(context, inputs, outs, bound)
@@ -259,14 +231,7 @@ class Operator:
 
     def sync(self) -> None:
         """Wait for the calls with arrays on the GPU, and raise what they found: GatherError, or what CUDA reports."""
-        queued, self._queued = self._queued, {}
-        for identity, found in list(self._waited.items()):  # other threads may add to it
-            made = found()
-            if made is None:
-                self._waited.pop(identity, None)
-            else:
-                made.sync()
-        del queued
+        self._unfinished.sync()
 
     def _run(
         self,
@@ -312,9 +277,9 @@ class Operator:
         load("polyker.api.stages")
         from polyker.api.stages import interpret
 
-        operands, outs, kind = self._operands(inputs, out)
+        operands, outs, wanted, kind = operands_of(self.signature, inputs, out)
         arrays = interpret(self.program, operands, {**self.fixed, **given}, outs, chosen)
-        return finished(arrays, given_outs(self.signature.outputs, out), out, kind, inputs, self._fields)
+        return finished(arrays, wanted, out, kind, inputs, self._fields)
 
     def infer(self, /, *types: Any, **named: Any) -> Any:
         """Return the type of the output, or a namedtuple of several, for types or arrays, without compiling.
@@ -511,7 +476,7 @@ class Operator:
         from polyker.runtime.compare import Comparison, difference
 
         inputs, given = self._matched(args, named)
-        operands, outs, _ = self._operands(inputs, None)
+        operands, outs, _, _ = operands_of(self.signature, inputs, None)
         chosen, known = options.current, {**self.fixed, **given}
         arrays, _ = self._compiled([o.type for o in operands], given, chosen, None).run(operands, known, outs)
         references = interpret(self.program, operands, known, outs, chosen)

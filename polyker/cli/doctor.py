@@ -20,9 +20,22 @@ VARIABLES = {
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
     "POLYKER_VERIFY": "1: verify what every pass of a compile made, not once a level (slow, for debugging)",
     "POLYKER_DUMP": "a folder in which each compile writes what its passes made, one file a pass that changed something",
-    "POLYKER_CACHE_DIR": "the folder in which machine code for GPUs is kept, instead of the user's cache folder",
+    "POLYKER_CACHE": "rw: keep kernels on disk between processes (the default); ro: only read them; off: neither",
+    "POLYKER_CACHE_DIR": "the folder in which kernels are kept, instead of the user's cache folder",
 }
-CORE = ("numpy", "islpy", "llvmlite", "sympy", "lark", "opt_einsum", "platformdirs", "tomli_w", "click", "rich")
+CORE = (
+    "numpy",
+    "islpy",
+    "llvmlite",
+    "sympy",
+    "lark",
+    "opt_einsum",
+    "platformdirs",
+    "filelock",
+    "tomli_w",
+    "click",
+    "rich",
+)
 ARITHMETIC = ("avx", "fma", "f16c", "amx", "neon", "sve", "fullfp16", "bf16", "dotprod", "i8mm")
 EXTRAS = {
     "ml_dtypes": "the element type bf16 in numpy arrays",

@@ -18,9 +18,9 @@ from polyker.cost.prefetch import next_tile
 from polyker.cost.table import COPY, COPY_ALONE, COPY_ROW, COPY_TRANSPOSED
 from polyker.cost.tile_cost import MIN_BLOCK_TERMS
 from polyker.ir.expr import Read
-from polyker.ir.sizes import MAX_EXACT_SIZE
 from polyker.ir.typed import PrefetchRead, TypedProgram
 from polyker.machine.model import PAGE, Target
+from polyker.record.sizes import MAX_EXACT_SIZE
 
 # Greatest share of the arithmetic's cycles that copies may take (experience value).
 MAX_COPY_SHARE = 0.12

@@ -11,11 +11,11 @@ import islpy as isl
 from polyker.ir.expr import Call, Expr, Literal, Read, SizeExpr, reads_in, walk
 from polyker.ir.layout import Layout
 from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
-from polyker.ir.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import free_range
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
+from polyker.record.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
 
 # Elements from one place to the next where the stride is not known, or the index is no affine function: in other pages (chosen).
 UNKNOWN_STRIDE = 1 << 20

@@ -8,7 +8,7 @@ from functools import lru_cache
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, SizeExpr
 from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.poly.affine import Affine, Extremum, Quotient
-from polyker.record.forms import Form, value
+from polyker.record.forms import SizeForm, value
 from polyker.record.records import CallRecord, Failure, SizeCheck, SizeCondition, TensorRecord
 
 
@@ -48,9 +48,9 @@ def conditions_of(condition: str) -> tuple[tuple[SizeCondition, ...], ...]:
     return tuple(conjunctions)
 
 
-def affine_form(affine: Affine) -> Form:
+def affine_form(affine: Affine) -> SizeForm:
     """Return a quasi-affine form as a plain one."""
-    pairs: list[tuple[Form, int]] = []
+    pairs: list[tuple[SizeForm, int]] = []
     for atom, factor in affine.terms:
         match atom:
             case str():
@@ -62,7 +62,7 @@ def affine_form(affine: Affine) -> Form:
     return ("linear", affine.const, *pairs) if pairs else affine.const
 
 
-def extent_form(expr: Expr) -> Form:
+def extent_form(expr: Expr) -> SizeForm:
     """Return a quasi-affine expression, such as an extent, as a plain form."""
     match expr:
         case Literal(value=number):

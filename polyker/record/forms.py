@@ -7,7 +7,7 @@ from math import prod
 from typing import TypeAlias, cast
 
 # A constant, the name of a size, or (operator, *forms). ("linear", c, (form, k), …) is c plus the sum of k times each form.
-Form: TypeAlias = "int | str | tuple[Form, ...]"
+SizeForm: TypeAlias = "int | str | tuple[SizeForm, ...]"
 
 OPERATORS: dict[str, Callable[..., int]] = {
     "add": lambda *values: sum(values),
@@ -29,7 +29,7 @@ OPERATORS: dict[str, Callable[..., int]] = {
 }
 
 
-def value(form: Form, values: Mapping[str, int]) -> int:
+def value(form: SizeForm, values: Mapping[str, int]) -> int:
     """Return the value of a form; raises KeyError where it names a size that has none.
 
     >>> value(("floordiv", ("add", "n0", 3), 4), {"n0": 9})
@@ -43,13 +43,13 @@ def value(form: Form, values: Mapping[str, int]) -> int:
         return values[form]
     if form[0] == "linear":
         total = cast(int, form[1])
-        for atom, factor in cast("tuple[tuple[Form, int], ...]", form[2:]):
+        for atom, factor in cast("tuple[tuple[SizeForm, int], ...]", form[2:]):
             total += factor * (values[atom] if isinstance(atom, str) else value(atom, values))
         return total
     return OPERATORS[cast(str, form[0])](*(value(f, values) for f in form[1:]))
 
 
-def names(form: Form) -> frozenset[str]:
+def names(form: SizeForm) -> frozenset[str]:
     """Return the names of the sizes in a form.
 
     >>> sorted(names(("linear", 5, ("n0", -2), (("mod", "n1", 4), 10))))
@@ -59,10 +59,12 @@ def names(form: Form) -> frozenset[str]:
         return frozenset()
     if isinstance(form, str):
         return frozenset((form,))
-    inner = [pair[0] for pair in cast("tuple[tuple[Form, int], ...]", form[2:])] if form[0] == "linear" else form[1:]
+    inner = (
+        [pair[0] for pair in cast("tuple[tuple[SizeForm, int], ...]", form[2:])] if form[0] == "linear" else form[1:]
+    )
     return frozenset().union(*map(names, inner))
 
 
-def extents(shape: tuple[Form, ...], values: Mapping[str, int]) -> tuple[int, ...]:
+def extents(shape: tuple[SizeForm, ...], values: Mapping[str, int]) -> tuple[int, ...]:
     """Return the extents of a shape for the values of the sizes, none below zero."""
     return tuple(max(0, value(n, values)) for n in shape)

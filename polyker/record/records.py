@@ -9,7 +9,7 @@ from typing import TypeAlias
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.layout import Layout
-from polyker.record.forms import Form, names
+from polyker.record.forms import SizeForm, names
 from polyker.record.work import Work
 
 
@@ -19,7 +19,7 @@ class DeclaredShape:
 
     name: str
     dtype: DType | None
-    shape: tuple[Form, ...] | None
+    shape: tuple[SizeForm, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class TensorRecord:
     name: str
     label: str
     dtype: DType
-    shape: tuple[Form, ...]
+    shape: tuple[SizeForm, ...]
     limits: tuple[int, int] | None = None
 
 
@@ -82,7 +82,7 @@ class Failure:
 
 
 # Whether a form has to be 0, or only not below 0.
-SizeCondition: TypeAlias = tuple[bool, Form]
+SizeCondition: TypeAlias = tuple[bool, SizeForm]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from polyker.ir.expr import Dots, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, children, walk
 from polyker.ir.program import Loop, Node, Program, Statement
-from polyker.record.forms import Form
+from polyker.record.forms import SizeForm
 from polyker.record.records import DeclaredShape, Signature
 
 Dimension = tuple[str, int]
@@ -31,11 +31,11 @@ def signature_of(program: Program) -> Signature:
     )
 
 
-def _shape(shape: tuple[Expr, ...] | None) -> tuple[Form, ...] | None:
+def _shape(shape: tuple[Expr, ...] | None) -> tuple[SizeForm, ...] | None:
     return None if shape is None else tuple(map(_extent, shape))
 
 
-def _extent(extent: Expr) -> Form:
+def _extent(extent: Expr) -> SizeForm:
     """Return a declared extent: a constant, a size's name, or for anything else no form that has a value."""
     match extent:
         case Literal(value=value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from polyker.record.forms import Form, names, value
+from polyker.record.forms import SizeForm, names, value
 
 # Operations that are sure; ("for", variable, first, end, step, operations an iteration, body), with None for an unknown
 # bound; ("if", condition or None, then, else); ("let", name, its value).
@@ -59,7 +59,7 @@ def _count(work: Sequence[WorkItem], values: dict[str, int], limit: float) -> fl
     return total
 
 
-def known(form: Form | None, values: Mapping[str, int]) -> int | None:
+def known(form: SizeForm | None, values: Mapping[str, int]) -> int | None:
     """Return the value of a form, None where it names what has none."""
     try:
         return None if form is None else value(form, values)
@@ -95,5 +95,5 @@ def _used(work: Work, wanted: set[str]) -> Work:
     return tuple(reversed(kept))
 
 
-def _names(form: Form | None) -> frozenset[str]:
+def _names(form: SizeForm | None) -> frozenset[str]:
     return frozenset() if form is None else names(form)

@@ -27,7 +27,7 @@ from polyker.errors.given import integer, is_a, printed, shown, type_name
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.options import NAMES
 from polyker.record.records import Signature
-from polyker.runtime.arrays import Operand, operand
+from polyker.runtime.arrays import Operand, common_kind, operand
 from polyker.runtime.kinds import EXTENT_LIMIT, Array
 from polyker.runtime.memory import overlap, overlaps_itself
 
@@ -104,6 +104,17 @@ def out_operand(value: object, name: str) -> Operand:
     if value is None or number or is_a(value, (str, bytes, bytearray, memoryview, list, tuple)):
         raise failure(OUT_NOT_ARRAY, name=name, type=type_name(value))
     return operand(value, "out", name)
+
+
+def operands_of(
+    signature: Signature, inputs: Sequence[object], out: object
+) -> tuple[list[Operand], list[Operand | None], list[object], str]:
+    """Return inputs and outputs as operands, the outputs as they were given, and the kind of array that comes back."""
+    operands = [operand(value, name) for name, value in zip(signature.inputs, inputs, strict=True)]
+    wanted = given_outs(signature.outputs, out)
+    outs = [None if v is None else out_operand(v, n) for n, v in zip(signature.outputs, wanted, strict=True)]
+    named = [*zip(signature.inputs, operands, strict=True), *(("out", o) for o in outs if o)]
+    return operands, outs, wanted, common_kind(named)
 
 
 def check_out(name: str, out: Operand, shape: tuple[int, ...], dtype: DType) -> None:

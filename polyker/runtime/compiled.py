@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # the compiler's own data
     from polyker.codegen.artifact import Artifact
     from polyker.ir.typed import TypedProgram
 
+MAX_KEPT_CALLS = 64  # programs that unfinished calls of one operator keep alive (chosen)
 STRIDED = Layout(dense=False, unit=None)
 _MAX_LAYOUTS = 8  # layout classes a program is compiled for before one kernel for all layouts takes the rest (chosen)
 _MAX_SIZE_CLASSES = 16  # classes of sizes before one kernel for all sizes takes the rest (chosen)
@@ -277,3 +279,30 @@ class Compiled:
                 self.plans.clear()
             self.plans[key] = plan
         return plan
+
+
+class UnfinishedCalls:
+    """What an operator has called with arrays on a GPU since it last waited; as much as comes first is kept alive until then."""
+
+    __slots__ = ("_called", "_kept")
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Compiled] = {}  # the cache may let go of them
+        self._called: dict[int, ReferenceType[Compiled]] = {}
+
+    def note(self, compiled: Compiled) -> None:
+        """Note that a program was called."""
+        self._called[id(compiled)] = ref(compiled)
+        if len(self._kept) < MAX_KEPT_CALLS:
+            self._kept[id(compiled)] = compiled
+
+    def sync(self) -> None:
+        """Wait for all calls; raises what they found."""
+        kept, self._kept = self._kept, {}
+        for identity, found in list(self._called.items()):  # other threads may add to it
+            made = found()
+            if made is None:
+                self._called.pop(identity, None)
+            else:
+                made.sync()
+        del kept

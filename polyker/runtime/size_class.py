@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.ir.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
 from polyker.record.records import CallRecord
+from polyker.record.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
 
 # Sizes up to MAX_EXACT_SIZE are classes of their own. Larger ones are rounded up, so that a tile which fits the class fits them:
 # to the next of 2^k, 1.25, 1.5 and 1.75 * 2^k that is a multiple of CLASS_STEP. From MIN_LARGE_SIZE on

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from polyker.process.jobs import checkpoint
 from polyker.process.whole_file import whole_file
-from polyker.store.entries import Entry, pack, unpack
+from polyker.store.entries import CacheEntry, pack, unpack
 from polyker.store.folder import folder, is_own, mode, warn_once
 from polyker.store.keys import digest
 
@@ -49,7 +49,7 @@ def is_bypassed() -> bool:
     return mode() == "off" or any(os.environ.get(name, "") not in ("", "0") for name in _WATCHED)
 
 
-def read(kind: str, key: str) -> Entry | None:
+def read(kind: str, key: str) -> CacheEntry | None:
     """Return the entry of a key, None where there is none, or none that may be used."""
     chosen = mode()
     where = None if chosen == "off" else folder(make=False)
@@ -61,7 +61,7 @@ def read(kind: str, key: str) -> Entry | None:
     return found
 
 
-def _read(file: Path, kind: str, key: str) -> Entry | None:
+def _read(file: Path, kind: str, key: str) -> CacheEntry | None:
     try:
         raw, used = _bytes(file)
         found = unpack(raw)
@@ -90,7 +90,7 @@ def _bytes(file: Path) -> tuple[bytes, float]:
         return stream.read(), about.st_mtime
 
 
-def write(entry: Entry) -> None:
+def write(entry: CacheEntry) -> None:
     """Keep an entry; where that cannot be, it is as if it had gone at once."""
     if mode() != "rw":
         return
@@ -116,7 +116,7 @@ def kept(kind: str, about: str, parts: Sequence[object], make: Callable[[], tupl
     entry = read(kind, key)
     if entry is None:
         image, text = make()
-        entry = Entry(kind, key, about, text, image)
+        entry = CacheEntry(kind, key, about, text, image)
         write(entry)
     return entry.image, entry.record
 

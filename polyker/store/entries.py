@@ -10,7 +10,7 @@ _MAGIC = b"polyker-cache-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """What is kept: its kind and key, a line on what it is, a record as JSON, and an image, such as an object file."""
 
     kind: str
@@ -20,20 +20,20 @@ class Entry:
     image: bytes = b""
 
 
-def pack(entry: Entry) -> bytes:
+def pack(entry: CacheEntry) -> bytes:
     """Return the bytes of an entry's file."""
     head = {"kind": entry.kind, "key": entry.key, "about": entry.about, "record": entry.record}
     rest = json.dumps(head, separators=(",", ":")).encode() + b"\n" + entry.image
     return _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
-def unpack(raw: bytes) -> Entry:
+def unpack(raw: bytes) -> CacheEntry:
     """Return the entry of a file; raises ValueError for bytes that `pack` did not return."""
     first, _, rest = raw.partition(b"\n")
     if first != _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode():
         raise ValueError("its digest differs")
     head, _, image = rest.partition(b"\n")
     try:
-        return Entry(**json.loads(head), image=image)
+        return CacheEntry(**json.loads(head), image=image)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"it is no entry: {error}") from error

@@ -15,11 +15,11 @@ import pytest
 
 import polyker as pk
 from polyker.store import disk
-from polyker.store.entries import Entry, pack, unpack
+from polyker.store.entries import CacheEntry, pack, unpack
 from polyker.store.keys import digest
 
 FLIPS = 10_000
-ENTRY = Entry("kernel", digest("kernel", "a"), "C[i]", '{"is":"KernelRecord"}', bytes(range(256)) * 4)
+ENTRY = CacheEntry("kernel", digest("kernel", "a"), "C[i]", '{"is":"KernelRecord"}', bytes(range(256)) * 4)
 
 
 def made(image: bytes = b"code", text: str = "about") -> tuple[Callable[[], tuple[bytes, str]], list[int]]:
@@ -88,7 +88,7 @@ def test_a_file_of_another_key_is_missed(folder: Path) -> None:
     file.rename(folder / (other + disk.SUFFIX))
     kept("b", make)
     assert len(calls) == 2
-    (folder / (other + disk.SUFFIX)).write_bytes(pack(Entry("another kind", other, "", "")))
+    (folder / (other + disk.SUFFIX)).write_bytes(pack(CacheEntry("another kind", other, "", "")))
     kept("b", make)
     assert len(calls) == 3
 
@@ -102,12 +102,12 @@ def test_what_is_no_file_in_an_entry_s_place_is_missed(folder: Path) -> None:
             name.mkdir()
         elif put == "link":
             own = folder / "target"
-            own.write_bytes(pack(Entry("test", digest("test", put), "", "about", b"evil")))
+            own.write_bytes(pack(CacheEntry("test", digest("test", put), "", "about", b"evil")))
             name.symlink_to(own)
         elif put == "pipe":
             os.mkfifo(name)
         else:
-            name.write_bytes(pack(Entry("test", digest("test", put), "", "about", b"evil")))
+            name.write_bytes(pack(CacheEntry("test", digest("test", put), "", "about", b"evil")))
             name.chmod(0o666)
         assert kept(put, make) == (b"code", "about")
         assert len(calls) == n + 1

@@ -25,16 +25,18 @@ CORE = {
     "codegen": 15620,
 }
 AROUND = {
-    "api": 1780,
-    "cli": 860,
+    "api": 1970,
+    "cli": 920,
     "edit": 1360,
-    "einsum_frontend": 2580,
+    "einsum_frontend": 2630,
     "errors": 1030,
     "explain": 1220,
-    "pipeline": 1110,
+    "pipeline": 1140,
     "process": 270,
+    "record": 390,
     "reference": 1510,
-    "runtime": 3700,
+    "runtime": 3660,
+    "store": 290,
     "viz": 140,
 }
 _SILENT = (
