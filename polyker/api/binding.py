@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -33,6 +33,17 @@ if TYPE_CHECKING:  # the compiler's own data
 GivenSchedule: TypeAlias = (
     "tuple[str, TypedProgram, ScheduleTree]"  # a schedule: a text that tells it from others, its program, its tree
 )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptKernel:
+    """A kernel as it is kept: what it is for, its record as JSON, its object file, and the digest of all that it depends on."""
+
+    layouts: tuple[Layout, ...]
+    likely: Likely
+    record: str
+    image: bytes
+    key: str
 
 
 class Binding:
@@ -74,15 +85,20 @@ class Binding:
         return dict(zip(self.definition.signature.inputs, self.types, strict=True))
 
     @cached_property
-    def _disk_key(self) -> str | None:
-        """The digest of all that the kernels depend on; None where they are not kept on disk, as those of GPUs are not."""
-        if disk.is_bypassed() or self._target_name.startswith("cuda"):
+    def _base_key(self) -> str | None:
+        """The digest of all that the kernels depend on; None where they are not kept, as those of GPUs are not."""
+        if self._target_name.startswith("cuda"):
             return None
         from polyker.codegen.llvm.jit.own import host_key
 
         place = host_key() if self.target == "cpu" else self.target
         types = tuple((t.dtype.name, t.shape, t.weak) for t in self.types)
         return digest(self.key[0], types, *self.key[2:], place, versions())
+
+    @cached_property
+    def _disk_key(self) -> str | None:
+        """The same, None where the disk cache is left alone."""
+        return None if disk.is_bypassed() else self._base_key
 
     @property
     def _target_name(self) -> str:
@@ -119,30 +135,51 @@ class Binding:
         return why_elsewhere(target_named(self.target))
 
     def _executable(self, layouts: tuple[Layout, ...], likely: Likely) -> Executable:
-        base = self._disk_key
-        if base is None:
-            return self._made(layouts, likely)
-        key = digest("kernel", base, layouts, likely)
+        key = "" if self._base_key is None else digest("kernel", self._base_key, layouts, likely)
+        if self._disk_key is None:
+            return self._made(layouts, likely, key)
         found = self._read(key, layouts, likely)
         if found is not None:
             return found
         with disk.making(key, min(self.options.timeout, 120.0) / 2) as waited:
             found = self._read(key, layouts, likely) if waited else None
-            return self._written(key, layouts, likely) if found is None else found
+            if found is None:
+                found = self._made(layouts, likely, key)
+                disk.write(CacheEntry("kernel", key, self._about, self.encoded(found), found.image))
+            return found
+
+    def encoded(self, executable: Executable) -> str:
+        """Return the record of a kernel as JSON."""
+        return encode(executable.record, self.definition.text)
+
+    def adopt(self, compiled: Compiled, kept: Iterable[KeptKernel]) -> None:
+        """Add kernels that were pickled to those of the binding, where they are of this compiler and for this machine."""
+        for k in kept:
+            place = k.layouts, k.likely
+            known = self._base_key is not None and k.key == digest("kernel", self._base_key, *place)
+            if known and place not in compiled.executables:
+                compiled.executables[place] = self._loaded(k)
 
     def _read(self, key: str, layouts: tuple[Layout, ...], likely: Likely) -> Executable | None:
         """Return the kernel of a key from the disk, None where there is none."""
-        from polyker.codegen.llvm.jit.own import linked
-
         entry = disk.read("kernel", key)
         if entry is None:
             return None
         try:
-            record = decode(KernelRecord, entry.record, self.definition.text)
+            return self._loaded(KeptKernel(layouts, likely, entry.record, entry.image, key))
         except ValueError:
             return None
-        code = linked(entry.image, "kernel", record.imports) if self._runs_here else None
-        return Executable(record, 0 if code is None else code.address, code, lambda: self._artifact(layouts, likely))
+
+    def _loaded(self, kept: KeptKernel) -> Executable:
+        """Return a kept kernel, in memory; raises ValueError where its record is none."""
+        from polyker.codegen.llvm.jit.own import linked
+
+        record = decode(KernelRecord, kept.record, self.definition.text)
+        code = linked(kept.image, "kernel", record.imports) if self._runs_here else None
+        address = 0 if code is None else code.address
+        return Executable(
+            record, address, code, lambda: self._artifact(kept.layouts, kept.likely), kept.image, kept.key
+        )
 
     @cached_property
     def _runs_here(self) -> bool:
@@ -155,21 +192,13 @@ class Binding:
 
         return is_host(target_named(self.target))
 
-    def _written(self, key: str, layouts: tuple[Layout, ...], likely: Likely) -> Executable:
-        from polyker.codegen.llvm.jit.build import LoadedCode
-
-        made = self._made(layouts, likely)
-        code = made.holder
-        assert isinstance(code, LoadedCode)
-        disk.write(CacheEntry("kernel", key, self._about, encode(made.record, self.definition.text), code.image))
-        return made
-
-    def _made(self, layouts: tuple[Layout, ...], likely: Likely) -> Executable:
+    def _made(self, layouts: tuple[Layout, ...], likely: Likely, key: str) -> Executable:
         load_compiler()
         from polyker.pipeline.record import record_of
 
         artifact = self._artifact(layouts, likely)
-        return Executable(record_of(artifact), artifact.code.address, artifact.code, artifact)
+        code = artifact.code
+        return Executable(record_of(artifact), code.address, code, artifact, getattr(code, "image", b""), key)
 
     def _artifact(self, layouts: tuple[Layout, ...], likely: Likely) -> Artifact:
         """Return the compiled kernel for one layout an argument, and for a class of sizes."""

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from polyker.api.binding import Binding, GivenSchedule
+from polyker.api.binding import Binding, GivenSchedule, KeptKernel
 from polyker.api.definition import Definition
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_TYPE
@@ -64,15 +64,20 @@ def compiled(
     options: Options,
     target: str | None,
     given: GivenSchedule | None = None,
+    pickled: Iterable[KeptKernel] = (),
 ) -> Compiled:
     """Return the program bound to types (one an input) and sizes, from the cache in memory or on disk if it is there.
 
     `given`: a schedule to compile it by, as a text that tells it from others, the program that it orders, and its tree.
+    `pickled`: kernels of such a program that another process compiled.
     Raises ShapeError, DTypeError, CompileError, CompileTimeout, BackendUnavailable.
     """
     name = target or environment_target() or "cpu"
     bound = Binding(definition, tuple(types), dict(sizes), options, name, given)
-    return kernels.get(bound.key, lambda: uninterrupted(bound.compiled), options.cache_size)
+    found = kernels.get(bound.key, lambda: uninterrupted(bound.compiled), options.cache_size)
+    if pickled:
+        uninterrupted(lambda: bound.adopt(found, pickled))
+    return found
 
 
 def argument_type(value: object, name: str) -> TensorType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_SUCH_SIZE
@@ -38,6 +38,10 @@ class Definition:
         self.identity = (
             _identity(text, fixed) if text is not None else digest("program", program, sorted(fixed.items()))
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it as its text or its program, and its fixed sizes."""
+        return (of_program, (self.program, self.fixed)) if self.text is None else (of_text, (self.text, self.fixed))
 
     @property
     def program(self) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -39,9 +39,11 @@ def explained(subject: ExplainedKernel, sizes: Mapping[str, int]) -> Explanation
 
 
 def _explained(subject: ExplainedKernel, values: Mapping[str, int]) -> Explanation:
-    artifact, target = subject.compiled.artifact(), target_named(subject.target)
+    executable, target = subject.compiled.executable(), target_named(subject.target)
+    artifact = executable.artifact()
     rates = stored() if subject.target == "cpu" else None
-    return run_exclusively(lambda: explain(artifact, target, values, rates, subject.title))
+    found = run_exclusively(lambda: explain(artifact, target, values, rates, subject.title))
+    return replace(found, origin=executable.origin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ from weakref import ref
 
 import numpy as np
 
+from polyker.api.binding import KeptKernel
+from polyker.api.compiling import CompileKey, compiled
 from polyker.api.definition import Definition
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
-from polyker.ir.dtypes import TensorType
-from polyker.options import UNSET, Options, checked_seconds, split_keywords
+from polyker.options import UNSET, checked_seconds, split_keywords
 from polyker.process.jobs import load
+from polyker.record.codec import encode
 from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
 from polyker.runtime.arrays import Operand, on_torch, operand, torch_views
 from polyker.runtime.calls import CallPlan
@@ -28,7 +30,6 @@ from polyker.runtime.memory import address
 if TYPE_CHECKING:  # islpy and llvmlite come with the first, what a GPU needs with the others
     from polyker.api.explained import ExplainedKernel
     from polyker.api.schedule_object import Schedule
-    from polyker.codegen.artifact import Artifact
     from polyker.codegen.cuda.build import CudaCode, Resources
     from polyker.explain.report import Explanation
     from polyker.ir.program import Program
@@ -48,18 +49,12 @@ class Kernel(Direct):
     """
 
     def __init__(
-        self,
-        definition: Definition,
-        compiled: Compiled,
-        types: Sequence[TensorType],
-        fixed: Mapping[str, int],
-        options: Options,
-        target: str,
-        schedule: Schedule | Callable[[Artifact], Schedule | None] | None = None,
+        self, definition: Definition, compiled: Compiled, bound: CompileKey, schedule: Schedule | None = None
     ) -> None:
-        self._definition, self.types, self.target = definition, tuple(types), target
-        self.fixed = dict(fixed)
-        self._compiled, self._options, self._schedule = compiled, options, schedule
+        self._definition, self._bound_to, self._given = definition, bound, schedule
+        self.types, self.target, self.fixed = tuple(bound.types), bound.target, dict(bound.known)
+        self._compiled, self._options = compiled, bound.options
+        self._schedule: Schedule | Text | None = schedule
         if not compiled.by_class:
             compiled.executable()  # so that what can go wrong does so now, not at the first call
         self._calls = _Calls(self)
@@ -133,10 +128,23 @@ class Kernel(Direct):
     @property
     def schedule(self) -> Schedule | Text:
         """The schedule that it was compiled by, to print and to edit; only to print where the compiler joined indices in one."""
-        found = self._schedule
-        if callable(found):
-            found = self._schedule = found(self._compiled.artifact())
-        return Text(self.source("schedule")) if found is None else found
+        if self._schedule is None:
+            load("polyker.api.schedule_object")
+            from polyker.api.schedule_object import compiled_by
+
+            artifact, definition = self._compiled.artifact(), self._definition
+            made = compiled_by(definition.program, definition.identity, self._bound_to, artifact)
+            self._schedule = Text(self.source("schedule")) if made is None else made
+        return self._schedule
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it as its text, types and options, with its machine code for machines and versions like this one's."""
+        kept = [
+            KeptKernel(*place, encode(e.record, self._definition.text), e.image, e.key)
+            for place, e in list(self._compiled.executables.items())
+            if e.key
+        ]
+        return _unpickled, (self._definition, self._bound_to, self._given, kept)
 
     def explain(self, /, **sizes: int) -> Explanation:
         """Return what it computes and moves, the floor that the machine sets, and what was decided and why; nothing is run.
@@ -179,6 +187,16 @@ class Kernel(Direct):
     def __repr__(self) -> str:
         fastmath = "{" + ", ".join(self.fastmath) + "}" if self.fastmath else "none"
         return f"<polyker.Kernel {self._title}, acc={self.acc}, fastmath={fastmath}>"
+
+
+def _unpickled(
+    definition: Definition, bound: CompileKey, schedule: Schedule | None, kept: Sequence[KeptKernel]
+) -> Kernel:
+    """Return a kernel that was pickled."""
+    given = None if schedule is None else schedule.given(definition.identity, bound)
+    types, sizes, options, target = bound.key
+    found = compiled(definition, types, {**sizes, **definition.fixed}, options, target, given, kept)
+    return Kernel(definition, found, bound, schedule)
 
 
 class _Calls:

@@ -37,7 +37,6 @@ from polyker.runtime.specialise import Family, symbolic_types
 if TYPE_CHECKING:  # what a first call needs nothing of
     from polyker.api.kernel import Kernel
     from polyker.api.schedule_object import Schedule
-    from polyker.codegen.artifact import Artifact
     from polyker.explain.report import Explanation
     from polyker.ir.program import Program
     from polyker.runtime.compare import Comparison
@@ -70,11 +69,6 @@ def op(*definition: object, **sizes: int) -> Operator:
     raise failure(NOT_AN_OPERATOR, type=shown)
 
 
-def _from_text(text: str, fixed: Mapping[str, int]) -> Operator:
-    """Return an operator that was pickled."""
-    return op(text, **fixed)
-
-
 class Operator:
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
 
@@ -102,10 +96,8 @@ class Operator:
         self._plain = len(signature.inputs) if plain else -1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it as its text and fixed sizes; what it has compiled is compiled anew."""
-        if self._definition.text is None:
-            return Operator, (self.program, self.fixed)
-        return _from_text, (self._definition.text, self.fixed)
+        """Pickle it as its text and fixed sizes; what it has compiled comes from the disk cache, or is compiled anew."""
+        return Operator, (self._definition,)
 
     @property
     def program(self) -> Program:
@@ -352,16 +344,7 @@ class Operator:
             types, named, target = schedule.context(self.program, types, named, target)
         bound = self._bound(types, named, changes, target)
         made = self._compiled(*bound.key, None if schedule is None else schedule.given(self.identity, bound))
-
-        def automatic(artifact: Artifact) -> Schedule | None:
-            load("polyker.api.schedule_object")
-            from polyker.api.schedule_object import compiled_by
-
-            return compiled_by(self.program, self.identity, bound, artifact)
-
-        return Kernel(
-            self._definition, made, bound.types, bound.known, bound.options, bound.target, schedule or automatic
-        )
+        return Kernel(self._definition, made, bound, schedule)
 
     @staticmethod
     def _schedule_given(value: object) -> Schedule | None:

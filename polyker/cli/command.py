@@ -1,4 +1,4 @@
-"""The command line: `polyker demo | run | show | doctor | env`."""
+"""The command line: `polyker demo | run | show | cache | doctor | env`."""
 
 from __future__ import annotations
 
@@ -153,6 +153,52 @@ def env() -> None:
     for name, meaning in VARIABLES.items():
         value = os.environ.get(name)
         click.echo(f"{name}={'(not set)' if value is None else escape(value)}\n    {meaning}")
+
+
+@commands.group()
+def cache() -> None:
+    """Look at, check and empty the kernels that are kept on disk."""
+
+
+@cache.command(name="path")
+@in_our_words
+def cache_path() -> None:
+    """Print the folder."""
+    from polyker.store.folder import path
+
+    click.echo(path())
+
+
+@cache.command(name="ls")
+@in_our_words
+def cache_list() -> None:
+    """Print a line an entry, the last used first: what it is, bytes, when it was used, what it was made of."""
+    from polyker.cli.cache import listed
+
+    for line in listed():
+        click.echo(line)
+
+
+@cache.command(name="verify")
+@in_our_words
+def cache_verify() -> None:
+    """Read every entry; damaged ones are named and deleted, and the exit status is 1."""
+    from polyker.cli.cache import verified
+
+    lines, sound = verified()
+    for line in lines:
+        click.echo(line)
+    if not sound:
+        sys.exit(1)
+
+
+@cache.command(name="clear")
+@in_our_words
+def cache_clear() -> None:
+    """Delete all entries."""
+    from polyker.cli.cache import cleared
+
+    click.echo(cleared())
 
 
 def read_text(text: str, limit: int = 1 << 20) -> str:

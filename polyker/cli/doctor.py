@@ -72,6 +72,16 @@ def examine(*, measure: bool = False, save: bool = False) -> Iterator[Finding]:
     yield _gpu()
     yield _calls()
     yield from _try_kernel()
+    yield _cache()
+
+
+def _cache() -> Finding:
+    from polyker.cli.cache import summary
+    from polyker.store import disk
+
+    found = {name: sum(table.values()) for name, table in (("found", disk.counts.hits), ("missed", disk.counts.misses))}
+    told = ", ".join(f"{count} {name}" for name, count in found.items())
+    return Finding(f"disk cache: {summary(disk.files())}; by this command {told}")
 
 
 def _calls() -> Finding:

@@ -123,7 +123,7 @@ class Explanation:
     `flops`: as the program is written; `scheduled_flops`: as it is computed (steps of a contraction, values computed once or
     again, partial sums put together), None where that cannot be counted. `intensity`: flops a compulsory byte. `levels`: () with
     symbolic sizes. `peak_bytes`: of the temporaries in memory, which share one block. `passes`: those that changed something or
-    took a millisecond.
+    took a millisecond. `origin`: whether the code was compiled by this process or came from the disk cache.
     """
 
     title: str
@@ -141,6 +141,7 @@ class Explanation:
     refused: tuple[Decision, ...]
     passes: tuple[PassTime, ...] = ()
     measured: MeasuredRun | None = None
+    origin: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as dictionaries, lists, numbers and texts, for JSON; symbolic amounts as texts."""
@@ -209,6 +210,9 @@ def _lines(e: Explanation) -> Iterator[str]:
         if texts:
             yield title
             yield from (f"  {text}" for text in texts)
+    if e.origin:
+        yield "code"
+        yield f"  {e.origin}"
     if e.passes:
         yield "passes"
         width = max(len(p.name) for p in e.passes)

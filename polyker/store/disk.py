@@ -34,10 +34,11 @@ _logger = logging.getLogger("polyker.cache")
 
 @dataclass
 class Counts:
-    """What this process found on disk, by kind of entry, and what it did not; `writes`: of all kinds."""
+    """What this process found on disk, what it did not find, and what it made, by kind of entry; `writes`: of all kinds."""
 
     hits: dict[str, int] = field(default_factory=dict)
     misses: dict[str, int] = field(default_factory=dict)
+    made: dict[str, int] = field(default_factory=dict)
     writes: int = 0
 
 
@@ -92,6 +93,7 @@ def _bytes(file: Path) -> tuple[bytes, float]:
 
 def write(entry: CacheEntry) -> None:
     """Keep an entry; where that cannot be, it is as if it had gone at once."""
+    counts.made[entry.kind] = counts.made.get(entry.kind, 0) + 1
     if mode() != "rw":
         return
     where = folder(make=True)
@@ -154,7 +156,7 @@ def making(key: str, seconds: float) -> Iterator[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile:
     """A file of the cache: its path, bytes, and when it was last used, in seconds since 1970."""
 
     file: Path
@@ -162,7 +164,7 @@ class Kept:
     used: float
 
 
-def files(where: Path | None = None, suffix: str = SUFFIX) -> list[Kept]:
+def files(where: Path | None = None, suffix: str = SUFFIX) -> list[KeptFile]:
     """Return the entries, the last used first."""
     found = []
     where = folder(make=False) if where is None else where
@@ -171,7 +173,7 @@ def files(where: Path | None = None, suffix: str = SUFFIX) -> list[Kept]:
             if item.name.endswith(suffix):
                 with suppress(OSError):
                     about = item.stat(follow_symlinks=False)
-                    found.append(Kept(Path(item.path), about.st_size, about.st_mtime))
+                    found.append(KeptFile(Path(item.path), about.st_size, about.st_mtime))
     return sorted(found, key=lambda k: (-k.used, k.file.name))
 
 
@@ -193,7 +195,7 @@ def shrink(where: Path) -> None:
             k.file.unlink()
 
 
-def verify() -> list[tuple[Kept, str]]:
+def verify() -> list[tuple[KeptFile, str]]:
     """Return the entries that are damaged, each with the reason, and delete them where that is allowed."""
     bad = []
     for k in files():

@@ -275,3 +275,27 @@ def test_the_process_pins_numpys_threads_and_ends_with_the_demos_status(tmp_path
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
     assert run.returncode == 1
     assert "no operator of that name" in run.stderr
+
+
+def test_the_cache_is_listed_checked_and_emptied(polyker, tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("POLYKER_CACHE", "rw")
+    monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder))
+    assert polyker("cache", "path").output.strip() == str(folder)
+    assert polyker("cache", "ls").output.startswith("0 entries")
+    (tmp_path / "x.npy").write_bytes(b"")
+    np.save(tmp_path / "x.npy", np.ones(3))
+    assert polyker("run", "y[i] = x[i] * 4 + 1", "x=x.npy").exit_code == 0
+    listed = polyker("cache", "ls").output
+    assert all(kind in listed for kind in ("signature", "call", "kernel", "y[i] = x[i] * 4 + 1  f64[3]  cpu"))
+    assert "are sound" in polyker("cache", "verify").output
+    next(iter(folder.glob("*.pk"))).write_bytes(b"damaged")
+    assert "damaged" in polyker("cache", "ls").output
+    found = polyker("cache", "verify")
+    assert found.exit_code == 1 and "its digest differs" in found.output
+    monkeypatch.setenv("POLYKER_CACHE", "ro")
+    assert "nothing is deleted" in polyker("cache", "clear").output and list(folder.iterdir())
+    monkeypatch.setenv("POLYKER_CACHE", "rw")
+    assert "entries deleted" in polyker("cache", "clear").output and not list(folder.iterdir())
+    monkeypatch.setenv("POLYKER_CACHE", "maybe")
+    refused(polyker("cache", "ls"), "off, ro, rw")

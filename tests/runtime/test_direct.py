@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import pickle
 import sys
 import weakref
 from typing import Any
@@ -66,8 +65,6 @@ def test_a_kernel_copies_to_itself_and_shows_how_it_is_called() -> None:
     kernel = pk.op("C[i] = A[i] + 1").compile(pk.f32[4])
     assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel
     assert "out" in inspect.signature(kernel).parameters
-    with pytest.raises(TypeError, match="Kernel objects hold machine code"):
-        pickle.dumps(kernel)
     for _ in range(9):  # from the third call on it is another function
         np.testing.assert_array_equal(kernel(np.zeros(4, "f4")), 1)
     assert "out" in inspect.signature(kernel).parameters

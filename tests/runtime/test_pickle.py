@@ -3,6 +3,7 @@
 import copy
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from polyker.api.compiling import kernels
 from polyker.errors import PolykerError
+from tests.artifacts import compiled_of
 
 PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
 TWO = "Y[i] = X[i] + 1; Z[i] = X[i] * 2"
@@ -75,9 +78,45 @@ def test_options_and_types_go() -> None:
     assert again(pk.f32["M", 3]) == pk.f32["M", 3] and again(pk.bf16) is pk.bf16
 
 
-def test_a_kernel_says_that_it_cannot() -> None:
-    with pytest.raises(TypeError, match="compile the operator anew"):
-        pickle.dumps(pk.op(PRODUCT).compile(pk.f32[2, 2], pk.f32[2, 2]))
+def test_a_kernel_goes_with_its_machine_code() -> None:
+    product, a = pk.op(PRODUCT), np.arange(16.0).reshape(4, 4)
+    for types in ((pk.f64[4, 4], pk.f64[4, 4]), (pk.f64["M", "K"], pk.f64["K", "N"])):
+        kernel = product.compile(*types)
+        for value in (a, a.T, a[::2]):
+            kernel(value if types[0].shape[0] == "M" else a, a)
+        kernels.clear()
+        state = pickle.dumps(kernel)
+        del kernel
+        kernels.clear()
+        other = pickle.loads(state)
+        made = compiled_of(other).executables
+        assert made and all(e.from_disk for e in made.values())
+        np.testing.assert_array_equal(other(a, a), a @ a)
+        assert other.source("llvm") == product.compile(*types).source("llvm") and str(other.schedule)
+
+
+def test_a_kernel_of_a_schedule_goes_with_it() -> None:
+    product, types, a = pk.op(PRODUCT), (pk.f32[16, 16], pk.f32[16, 16]), np.ones((16, 16), np.float32)
+    schedule = product.schedule(*types, auto=False).tile(i=4, j=4)
+    other = again(product.compile(*types, schedule=schedule))
+    assert other.schedule == schedule
+    np.testing.assert_array_equal(other(a, a), a @ a)
+
+
+def test_a_kernel_of_another_machine_or_version_is_compiled_anew() -> None:
+    kernel = pk.op(PRODUCT).compile(pk.f32[3, 3], pk.f32[3, 3])
+    restore, (definition, bound, schedule, kept) = kernel.__reduce__()
+    kernels.clear()
+    other = restore(definition, bound, schedule, [replace(k, key="0" * 64, image=b"nonsense") for k in kept])
+    a = np.ones((3, 3), np.float32)
+    np.testing.assert_array_equal(other(a, a), a @ a)
+    assert not any(e.from_disk for e in compiled_of(other).executables.values())
+
+
+def test_kernels_of_other_targets_go_too() -> None:
+    for target in ("cpu:x86-64-v2", "wasm32", "cuda:sm_80"):
+        kernel = pk.op(PRODUCT).compile(pk.f32[4, 4], pk.f32[4, 4], target=target)
+        assert again(kernel).source("loops") == kernel.source("loops")
 
 
 def work(operator: Any, x: Any) -> Any:

@@ -25,8 +25,8 @@ CORE = {
     "codegen": 15620,
 }
 AROUND = {
-    "api": 1970,
-    "cli": 920,
+    "api": 2010,
+    "cli": 940,
     "edit": 1360,
     "einsum_frontend": 2630,
     "errors": 1030,
@@ -35,7 +35,7 @@ AROUND = {
     "process": 270,
     "record": 390,
     "reference": 1510,
-    "runtime": 3660,
+    "runtime": 3670,
     "store": 290,
     "viz": 140,
 }

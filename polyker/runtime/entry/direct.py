@@ -40,11 +40,6 @@ class Direct(partial[Any]):
     def __deepcopy__(self, memo: object) -> Direct:
         return self
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} objects hold machine code and cannot be pickled; compile the operator anew"
-        )
-
 
 def _unset(*args: Any, **named: Any) -> NoReturn:
     raise TypeError("this object was not made to its end")
