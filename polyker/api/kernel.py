@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -13,7 +16,7 @@ from polyker.api.binding import KeptKernel
 from polyker.api.compiling import CompileKey, compiled
 from polyker.api.definition import Definition
 from polyker.errors.base import escape, failure
-from polyker.errors.calls import NO_STAGE, SIZE_CONFLICT
+from polyker.errors.calls import BAD_ARGUMENT, NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.options import UNSET, checked_seconds, split_keywords
@@ -146,6 +149,27 @@ class Kernel(Direct):
         ]
         return _unpickled, (self._definition, self._bound_to, self._given, kept)
 
+    def export(
+        self,
+        file: str | PathLike[str],
+        *,
+        name: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        static_scratch: bool = False,
+        level: int = 3,
+    ) -> list[Path]:
+        """Write it as a library for programs without Python, with a C header, a manifest and files for pkg-config and CMake.
+
+        The end of the file's name says what it is: .o, .a, .so, .dylib, .dll, .ll, or .cu. `name`: of the function in C, by
+        default the file's. `constants`: values of inputs that become part of the library. `static_scratch`: so do the
+        temporaries, and one call at a time may run. `level`: LLVM's effort, 0 to 3. Returns the files. Arguments are dense there,
+        row by row.
+        Raises ArgumentError, ShapeError, BackendUnavailable where a linker is missing, OSError.
+        """
+        return export(
+            file, {name or name_of(file): self}, constants=constants, static_scratch=static_scratch, level=level
+        )
+
     def explain(self, /, **sizes: int) -> Explanation:
         """Return what it computes and moves, the floor that the machine sets, and what was decided and why; nothing is run.
 
@@ -197,6 +221,41 @@ def _unpickled(
     types, sizes, options, target = bound.key
     found = compiled(definition, types, {**sizes, **definition.fixed}, options, target, given, kept)
     return Kernel(definition, found, bound, schedule)
+
+
+def name_of(file: str | PathLike[str]) -> str:
+    """Return the name of a function after the file that it is exported to."""
+    return re.sub(r"\W", "_", Path(file).stem.removeprefix("lib"), flags=re.ASCII) or "kernel"
+
+
+def export(
+    file: str | PathLike[str],
+    kernels: Mapping[str, Kernel],
+    *,
+    constants: Mapping[str, Any] | None = None,
+    static_scratch: bool = False,
+    level: int = 3,
+) -> list[Path]:
+    """Write kernels, by the names of their functions, as one library; see Kernel.export. All have one target.
+
+    `constants`: of each kernel that has such inputs.
+    """
+    if not is_a(kernels, Mapping) or not kernels or not all(is_a(k, Kernel) for k in kernels.values()):
+        raise failure(BAD_ARGUMENT, name="kernels", type=type(kernels).__name__, wanted="a dict of kernels by name")
+    load("polyker.export.library")
+    from polyker.api.targets import target_named
+    from polyker.export.library import Export, constant_arrays, write_library
+
+    targets = {k.target for k in kernels.values()}
+    if len(targets) > 1:
+        raise failure(BAD_ARGUMENT, name="kernels", type="a dict", wanted="of kernels for one target")
+    exports = []
+    for name, kernel in kernels.items():
+        executable, inputs = kernel._compiled.executable(), kernel._definition.signature.inputs
+        given = constant_arrays({} if constants is None else constants, inputs)
+        text = kernel._definition.text or str(kernel.program)
+        exports.append(Export(name, text, executable.record, executable.artifact(), given, static_scratch))
+    return write_library(file, exports, target_named(targets.pop()), level)
 
 
 class _Calls:

@@ -1,4 +1,4 @@
-"""The command line: `polyker demo | run | show | cache | doctor | env`."""
+"""The command line: `polyker demo | run | show | cc | cache | doctor | env`."""
 
 from __future__ import annotations
 
@@ -122,6 +122,52 @@ def show(
 
     stage = "passes" if passes else f"after:{after}" if after is not None else stage
     click.echo(show_operator(read_text(text), split_assignments(arguments), stage, target))
+
+
+@commands.command()
+@click.argument("files", nargs=-1, metavar="FILE... NAME=TYPE...")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".o .a .so .dylib .dll .ll .cu")
+@click.option(
+    "--target", help="Such as cpu, cpu:x86-64-v3, aarch64-linux-gnu, wasm32, cuda:sm_80.  [default: this machine]"
+)
+@click.option("-O", "level", type=click.IntRange(0, 3), default=3, show_default=True, help="LLVM's effort.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Most threads of the caller's.",
+)
+@click.option("--static-scratch", is_flag=True, help="Temporaries lie in the library; one call at a time may run.")
+@click.option(
+    "--const", "constants", multiple=True, metavar="NAME=FILE.npy", help="An input that becomes part of the library."
+)
+@in_our_words
+def cc(
+    files: tuple[str, ...],
+    output: str,
+    target: str | None,
+    level: int,
+    threads: int,
+    static_scratch: bool,
+    constants: tuple[str, ...],
+) -> None:
+    """Compile operators to a library for programs without Python, with a C header beside it.
+
+    FILE holds an operator; of several each becomes a function, named in its text or else after its file. NAME=TYPE gives inputs
+    their types where the text does not, f32[64,32] or with symbolic sizes f32[M,K]; NAME=5 gives a size.
+
+    \b
+    polyker cc mm.ein -o mm.o A=f32[M,K] B=f32[K,N]
+    polyker cc conv.ein softmax.ein -o libnet.a --target aarch64-linux-gnu
+    """
+    from polyker.cli.export import export_files, read_files, split_files
+
+    paths, arguments = split_files(files)
+    options = {"target": target, "level": level, "threads": threads, "static_scratch": static_scratch}
+    texts = read_files(paths, read_text)
+    for line in export_files(texts, split_assignments(arguments), output, options, split_assignments(constants)):
+        click.echo(line)
 
 
 @commands.command()

@@ -20,7 +20,7 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 def run_operator(text: str, arguments: Mapping[str, str], targets: Sequence[str]) -> Iterator[str]:
     """Run an operator on files and numbers; write the outputs to `targets`, or yield them as text without any."""
     operator = pk.op(text)
-    positional, keyword = _called(operator, {name: _value(name, given) for name, given in arguments.items()})
+    positional, keyword = called(operator, {name: _value(name, given) for name, given in arguments.items()})
     result = operator(*positional, **keyword)
     outputs = result if isinstance(result, tuple) else (result,)
     named = {name: np.asarray(v) for name, v in zip(operator.program.outputs, outputs, strict=True)}
@@ -33,7 +33,7 @@ def run_operator(text: str, arguments: Mapping[str, str], targets: Sequence[str]
         yield f"{name} = {_described(named[name])} -> {path}"
 
 
-def _called(operator: pk.Operator, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def called(operator: pk.Operator, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return values as positional and keyword arguments: by position where possible, as `out` is a fine tensor name."""
     given = list(takewhile(values.__contains__, operator.program.parameters))
     return [values[name] for name in given], {name: v for name, v in values.items() if name not in given}
@@ -50,10 +50,11 @@ def _value(name: str, given: str) -> Any:
     try:
         return float(given)
     except ValueError:
-        return _read(name, given)
+        return read_array(name, given)
 
 
-def _read(name: str, path: str) -> np.ndarray[Any, Any]:
+def read_array(name: str, path: str) -> np.ndarray[Any, Any]:
+    """Return the array of a .npy file; raises click.ClickException, which names the argument."""
     where = f"{escape(name)}={escape(path)}"
     if not path.endswith(".npy"):
         raise click.ClickException(f"{where}: neither a number nor a .npy file")
@@ -98,13 +99,14 @@ def show_operator(text: str, arguments: Mapping[str, str], stage: str, target: s
     operator = pk.op(text)
     if not arguments and stage == "program":
         return str(operator)
-    types = {name: _type(name, given) for name, given in arguments.items()}
-    positional, keyword = _called(operator, types)
+    types = {name: read_type(name, given) for name, given in arguments.items()}
+    positional, keyword = called(operator, types)
     kernel = operator._kernel(positional, {"target": target}, keyword)  # a size may be called `target`
     return str(kernel.explain() if stage == "explain" else kernel.source(stage)).rstrip("\n")
 
 
-def _type(name: str, given: str) -> TensorType | int:
+def read_type(name: str, given: str) -> TensorType | int:
+    """Return a type, or a size, that stands on the command line; raises click.ClickException."""
     if INTEGER.fullmatch(given):
         return int(given)
     try:

@@ -60,7 +60,7 @@ def test_a_buffer_of_several_blocks_has_a_name_for_each() -> None:
 
 def vector_phis(kernel: pk.Kernel) -> int:
     """Return how many vectors blocks of the optimized code take from the blocks before them."""
-    return len(re.findall(r" = phi <", str(llvm_build.optimized(str(kernel.source("llvm")), target(V4)))))
+    return len(re.findall(r" = phi <", str(llvm_build.optimized(target(V4), str(kernel.source("llvm"))))))
 
 
 def test_no_tile_carries_accumulators_of_another() -> None:

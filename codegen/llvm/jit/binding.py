@@ -73,8 +73,11 @@ def machine(triple: str, cpu: str, features: str, effort: int = 3) -> Any:
     if triple.split("-")[0] != host_triple().split("-")[0]:
         _initialize()
     target = _llvm.Target.from_triple(triple)
+    reloc = (
+        "static" if triple.startswith("wasm") else "pic"
+    )  # where there is no linker that would move WebAssembly's data
     return target.create_target_machine(
-        cpu=cpu, features=features, opt=effort, reloc="pic", codemodel="small", jit=False
+        cpu=cpu, features=features, opt=effort, reloc=reloc, codemodel="small", jit=False
     )
 
 
@@ -83,11 +86,14 @@ def _pass_builder(triple: str, cpu: str, features: str) -> Any:
     return _llvm.create_pass_builder(machine(triple, cpu, features), _llvm.create_pipeline_tuning_options(2))
 
 
-def parse(text: str) -> Any:
-    """Return the parsed and verified module."""
+def parse(*texts: str) -> Any:
+    """Return the parsed and verified module, of several texts linked into one."""
     try:
         # In a context of its own: what LLVM keeps of a text's names and constants goes with it.
-        module = _llvm.parse_assembly(text, _llvm.create_context())
+        context = _llvm.create_context()
+        module, *others = (_llvm.parse_assembly(text, context) for text in texts)
+        for other in others:
+            module.link_in(other)
         module.verify()
     except RuntimeError as error:
         raise InternalError(f"generated LLVM IR is wrong: {error}") from error

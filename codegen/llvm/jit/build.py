@@ -35,10 +35,10 @@ def _check_processor(target: Target) -> None:
         )
 
 
-def optimized(text: str, target: Target) -> object:
-    """Return the LLVM module of a text after LLVM's passes."""
+def optimized(target: Target, *texts: str) -> object:
+    """Return the LLVM module of texts after LLVM's passes."""
     _check_processor(target)
-    module = llvm.parse(text)
+    module = llvm.parse(*texts)
     for name in llvm.declared(module):
         if name not in EXTERNALS | INTRINSICS and not _INTRINSIC.match(name):
             raise InternalError(f"generated code calls {name!r}, which is not among the functions it may call")
@@ -49,15 +49,20 @@ def optimized(text: str, target: Target) -> object:
 def assembly(text: str, target: Target) -> str:
     """Return the assembly text of an LLVM IR module."""
     return run_exclusively(
-        lambda: llvm.emit_assembly(optimized(text, target), target.triple, target.cpu, target.features)
+        lambda: llvm.emit_assembly(optimized(target, text), target.triple, target.cpu, target.features)
     )
 
 
-def object_code(text: str, target: Target) -> bytes:
-    """Return the object file (ELF, or WebAssembly) of an LLVM IR module."""
+def object_code(target: Target, *texts: str, effort: int = 3) -> bytes:
+    """Return the object file (ELF, Mach-O, COFF or WebAssembly) of LLVM IR modules, linked into one; `effort`: 0 to 3."""
     return run_exclusively(
-        lambda: llvm.emit_object(optimized(text, target), target.triple, target.cpu, target.features)
+        lambda: llvm.emit_object(optimized(target, *texts), target.triple, target.cpu, target.features, effort)
     )
+
+
+def linked_text(target: Target, *texts: str) -> str:
+    """Return the LLVM IR of modules, linked into one, after LLVM's passes."""
+    return run_exclusively(lambda: str(optimized(target, *texts)))
 
 
 @dataclass(slots=True)
@@ -92,7 +97,7 @@ def build(text: str, target: Target) -> LoadedCode:
     Raises InternalError where the text is no valid module or calls what it may not.
     """
     checkpoint()
-    image = object_code(text, target)
+    image = object_code(target, text)
     imports = tuple(sorted(name for name in EXTERNALS if name.encode() + b"\0" in image))  # in its table of names
     if not is_host(target):
         return LoadedCode(0, text, target, image, imports)

@@ -64,3 +64,8 @@ def own_library(text: str, symbol: str, effort: int, imports: tuple[str, ...] = 
 def free_dropped() -> None:
     """Free the machine code that nobody holds any more; else the next compile does."""
     run_exclusively(llvm.free_dropped)
+
+
+def host_triple() -> str:
+    """Return the triple of this process."""
+    return llvm.host_triple()

@@ -1,0 +1,69 @@
+"""`polyker cc`: operators in files become a library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+import polyker as pk
+from polyker.api.kernel import name_of
+from polyker.cli.files import called, read_array, read_type
+from polyker.ir.dtypes import DTYPES
+
+
+def export_files(
+    files: Mapping[str, str],
+    arguments: Mapping[str, str],
+    output: str,
+    options: Mapping[str, Any],
+    constants: Mapping[str, str],
+) -> Iterator[str]:
+    """Compile operators, by the paths of their files, and write the library; yield a line for each file written.
+
+    `arguments`: types and sizes by name, of whichever operators have them. `options`: target, threads, level, static_scratch.
+    """
+    given = {name: read_type(name, value) for name, value in arguments.items()}
+    arrays = {name: read_array(name, path) for name, path in constants.items()}
+    for name, array in arrays.items():
+        given[name] = next(d for d in DTYPES.values() if d.numpy == array.dtype)[array.shape]
+    kernels = {}
+    used: set[str] = set()
+    for path, text in files.items():
+        operator = pk.op(text)
+        own = {n: v for n, v in given.items() if n in (*operator.program.parameters, *operator.program.sizes)}
+        used |= set(own)
+        positional, keyword = called(operator, own)
+        chosen = {"target": options["target"], "threads": options["threads"]}
+        name = operator.program.name or name_of(path)
+        if name in kernels:
+            raise click.UsageError(f"two operators are called `{name}`: name one in its text or by its file")
+        kernels[name] = operator._kernel(positional, chosen, keyword)
+    unused = [n for n in given if n not in used]
+    if unused:
+        raise click.UsageError(f"no operator has {', '.join(unused)}")
+    written = pk.export(
+        output, kernels, constants=arrays, static_scratch=options["static_scratch"], level=options["level"]
+    )
+    for file in written:
+        yield f"{file}: {file.stat().st_size:,} bytes"
+
+
+def read_files(paths: Sequence[str], read: Any) -> dict[str, str]:
+    """Return the texts of files by their paths; raises click.UsageError for a path given twice."""
+    found: dict[str, str] = {}
+    for path in paths:
+        if path in found:
+            raise click.UsageError(f"{path} is given twice")
+        found[path] = read(f"@{path}")
+    if not found:
+        raise click.UsageError("no file of an operator is given")
+    return found
+
+
+def split_files(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return paths and NAME=TYPE arguments: what is a file, or has no `=`, is a path."""
+    paths = [g for g in given if "=" not in g or Path(g).exists()]
+    return paths, [g for g in given if g not in paths]

@@ -1,0 +1,1 @@
+"""Kernels for programs without Python: objects, C headers, libraries, WebAssembly modules."""

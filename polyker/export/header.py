@@ -1,0 +1,129 @@
+"""The C99 header of a library of kernels: what each function takes, returns and needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from polyker.export.entry import Subject, scratch_bytes
+from polyker.export.names import NOTES, c_type
+from polyker.record.forms import SizeForm
+from polyker.record.records import TensorRecord
+
+RUNTIME = """\
+#ifndef POLYKER_RUNTIME
+#define POLYKER_RUNTIME
+/* What runs parallel loops. parallel_for calls function(context, i) once for each i in [begin, end), on any threads, and returns
+   when all have returned: 0, or what one of them returned that is not 0. user is handed on to it. */
+struct polyker_runtime {
+  void *reserved[3]; /* null */
+  int (*parallel_for)(int (*function)(void *context, int64_t index), void *context, int64_t begin, int64_t end, void *user);
+  void *user;
+};
+#endif
+"""
+
+
+def header(name: str, subjects: Sequence[Subject], texts: Sequence[str]) -> str:
+    """Return the header of a library; `texts`: of the operators, in the notation."""
+    guard = f"POLYKER_{name.upper()}_H"
+    parallel = any(s.record.parallel for s in subjects)
+    functions = "\n".join(_function(s, t) for s, t in zip(subjects, texts, strict=True))
+    return f"""\
+/* Made by polyker. */
+#ifndef {guard}
+#define {guard}
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+{RUNTIME if parallel else ""}{functions}
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _function(subject: Subject, text: str) -> str:
+    name, size = subject.name, "int32_t" if subject.narrow else "int64_t"
+    sizes = [f"{size} {label}" for label in subject.sizes.values()]
+    parameters = [_parameter(subject, t) for t in subject.given] + sizes
+    parameters += ["void *scratch"] * subject.takes_scratch
+    parameters += ["const struct polyker_runtime *runtime"] * subject.record.parallel
+    numbers = "".join(f"\n     {number}: {_comment(told)}" for number, told in subject.meanings.items())
+    told = "\n".join(f"   {line}" for line in _told(subject))
+    return f"""\
+/* {_comment(text)}
+
+{told}
+   Returns 0, or
+     one of these numbers, and where it is over 1000 nothing was written:{numbers or " none"} */
+int32_t {name}({", ".join(parameters) or "void"});
+/* Bytes of scratch memory that a call of {name} needs. */
+{size} {name}_scratch({", ".join(sizes) or "void"});
+/* What a number that {name} returned means; never null. */
+const char *{name}_error(int32_t number);
+"""
+
+
+def _parameter(subject: Subject, tensor: TensorRecord) -> str:
+    label, kind = subject.tensors[tensor.name], c_type(tensor.dtype)
+    if tensor.name in subject.by_value:
+        return f"{kind} {label}"
+    return f"{'' if tensor.name in subject.record.call.outputs else 'const '}{kind} *{label}"
+
+
+def _told(subject: Subject) -> Iterator[str]:
+    """Yield what each parameter is."""
+    call = subject.record.call
+    for tensor in subject.given:
+        inside = ", ".join(shown(n, subject) for n in tensor.shape)
+        dense = ", dense, row by row" if tensor.shape else ""
+        role = "read and written" if tensor.name in call.inputs and tensor.name in call.outputs else "written"
+        role = role if tensor.name in call.outputs else "read"
+        note = f" ({NOTES[tensor.dtype.name]})" if tensor.dtype.name in NOTES else ""
+        yield f"{subject.tensors[tensor.name]}: {tensor.dtype.name}[{inside}]{note}{dense}, {role}"
+    for label in subject.sizes.values():
+        yield f"{label}: a size"
+    if subject.takes_scratch:
+        fixed = scratch_bytes(subject.record)
+        many = f"{subject.name}_scratch({', '.join(subject.sizes.values())})" if fixed is None else str(fixed[1])
+        yield f"scratch: {many} bytes at a multiple of 64, which the call may overwrite"
+    if subject.record.parallel:
+        yield "runtime: what runs parallel loops; null: this thread does"
+    yield "Arrays that are written overlap no other array."
+
+
+def shown(form: SizeForm, subject: Subject) -> str:
+    """Return an extent as C writes it."""
+    match form:
+        case int():
+            return str(form)
+        case str():
+            return subject.sizes.get(form, form)
+        case ("linear", int(constant), *pairs):
+            terms = [_term(pair, subject) for pair in pairs] + ([str(constant)] if constant or not pairs else [])
+            return " + ".join(terms).replace("+ -", "- ")
+        case ("floordiv" | "mod" as op, first, second):
+            return f"({shown(first, subject)}) {'/' if op == 'floordiv' else '%'} {shown(second, subject)}"
+        case ("add" | "mul" as op, *rest):
+            return f"({(' + ' if op == 'add' else '*').join(shown(f, subject) for f in rest)})".replace("+ -", "- ")
+        case ("neg", first):
+            return f"-{shown(first, subject)}"
+        case (str(op), *rest):
+            return f"{op[:3]}({', '.join(shown(f, subject) for f in rest)})"
+    return "?"
+
+
+def _term(pair: object, subject: Subject) -> str:
+    assert isinstance(pair, tuple), "an atom and its factor"
+    atom, factor = pair
+    inside = shown(atom, subject)
+    return inside if factor == 1 else f"-{inside}" if factor == -1 else f"{factor}*{inside}"
+
+
+def _comment(text: str) -> str:
+    """Return a text that ends no comment and begins none."""
+    plain = text.strip().encode("ascii", "backslashreplace").decode()
+    return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\\n", "\\ \n").replace("??/", "? ?/")

@@ -1,0 +1,208 @@
+"""Exporting kernels: from compiled kernels to the files of a library."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyker.codegen.artifact import Artifact
+from polyker.codegen.llvm.jit.build import linked_text, object_code
+from polyker.codegen.llvm.jit.own import host_triple
+from polyker.errors.base import failure
+from polyker.errors.export import (
+    CONSTANT_SHAPE,
+    NO_EXPORT_KIND,
+    NOT_A_CONSTANT,
+    NOT_FOR_TARGET,
+    NOT_STATIC,
+    SAME_EXPORT_NAME,
+)
+from polyker.errors.given import is_a
+from polyker.export.archive import archive
+from polyker.export.entry import Subject, entry, scratch_bytes
+from polyker.export.header import header
+from polyker.export.link import shared_library
+from polyker.export.manifest import cmake_config, manifest, pkg_config
+from polyker.export.names import function_name, parameter_names
+from polyker.machine.model import Target
+from polyker.record.records import KernelRecord
+from polyker.runtime.kinds import Array
+
+# What a file of each kind is made for.
+KINDS = {
+    ".o": "an object file",
+    ".obj": "an object file",
+    ".a": "a static library",
+    ".lib": "a static library",
+    ".so": "a shared library of Linux",
+    ".dylib": "a shared library of macOS",
+    ".dll": "a shared library of Windows",
+    ".ll": "LLVM IR",
+    ".cu": "CUDA",
+}
+_SYSTEMS = {".so": "linux", ".dylib": "macosx", ".dll": "windows"}
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A kernel to export: the function's name, the operator's text, its record and artifact for dense arguments.
+
+    `constants`: inputs by their labels, with the values that become part of the module. `static_scratch`: temporaries lie in
+    memory of the module, so that one call at a time may run.
+    """
+
+    name: str
+    text: str
+    record: KernelRecord
+    artifact: Artifact
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    static_scratch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What the exported kernels became: the subjects of their entries, and a text of LLVM IR each."""
+
+    subjects: tuple[Subject, ...]
+    texts: tuple[str, ...]
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The functions that it defines for others."""
+        return tuple(f"{s.name}{end}" for s in self.subjects for end in ("", "_scratch", "_error"))
+
+
+def write_library(
+    file: str | os.PathLike[str], exports: Sequence[Export], target: Target, effort: int = 3
+) -> list[Path]:
+    """Write a library and what stands beside it; return the files. Raises ArgumentError, BackendUnavailable, OSError."""
+    path = Path(file)
+    if path.suffix == ".cu":
+        return _write_cuda(path, exports, target)
+    if path.suffix not in KINDS:
+        raise failure(NO_EXPORT_KIND, file=path.name, known=", ".join(KINDS))
+    _check_system(path.suffix, target)
+    module = module_of(exports, target)
+    name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
+    files: dict[str, bytes] = {}
+    if path.suffix == ".ll":
+        files[path.name] = linked_text(target, *module.texts).encode()
+    elif path.suffix in (".a", ".lib"):
+        members = {
+            f"{s.name}.o": object_code(target, text, effort=effort)
+            for s, text in zip(module.subjects, module.texts, strict=True)
+        }
+        own = {f"{s.name}.o": (s.name, f"{s.name}_scratch", f"{s.name}_error") for s in module.subjects}
+        files[path.name] = archive(members, own)
+    elif path.suffix in (".o", ".obj"):
+        files[path.name] = object_code(target, *module.texts, effort=effort)
+    else:
+        here = target.triple.split("-")[0] == host_triple().split("-")[0] and _SYSTEMS[path.suffix] in host_triple()
+        image = object_code(target, *module.texts, effort=effort)
+        shared_library(image, path, target, module.symbols, here=here)
+        files[path.name] = path.read_bytes()
+    texts = [e.text for e in exports]
+    files[f"{name}.h"] = header(name, module.subjects, texts).encode()
+    schedules = [str(e.artifact.stages["schedule"]) for e in exports]
+    library = {path.name: files[path.name]}
+    files[f"{name}.json"] = manifest(module.subjects, texts, schedules, target, library).encode()
+    files[f"{name}.pc"] = pkg_config(name, path.name).encode()
+    files[f"{name}-config.cmake"] = cmake_config(name, path.name).encode()
+    for written, content in files.items():
+        (path.parent / written).write_bytes(content)
+    return [path.parent / written for written in files]
+
+
+def _write_cuda(path: Path, exports: Sequence[Export], target: Target) -> list[Path]:
+    """Write the CUDA text of one kernel."""
+    if target.gpu is None or len(exports) != 1:
+        advice = "take a CUDA target, such as cuda:sm_80" if target.gpu is None else "export one operator a file"
+        raise failure(NOT_FOR_TARGET, kind=".cu", target=target.name, advice=advice)
+    path.write_text(exports[0].artifact.stages["cuda"], encoding="utf-8")
+    return [path]
+
+
+def _check_system(suffix: str, target: Target) -> None:
+    """Raise ArgumentError where a target's system has no such libraries."""
+    if target.gpu is not None or target.triple.startswith("wasm"):
+        raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice="take a .wasm or a .cu file")
+    wanted = _SYSTEMS.get(suffix)
+    if wanted is not None and wanted not in target.triple:
+        own = next((s for s, system in _SYSTEMS.items() if system in target.triple), ".a")
+        raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice=f"take a {own} file")
+
+
+def module_of(exports: Sequence[Export], target: Target) -> Module:
+    """Return the module of kernels to export; raises ArgumentError for names that are none, or given twice."""
+    names: set[str] = set()
+    subjects, texts = [], []
+    for export in exports:
+        function_name(export.name)
+        if export.name in names:
+            raise failure(SAME_EXPORT_NAME, name=export.name)
+        names |= {export.name, f"{export.name}_scratch", f"{export.name}_error"}
+        subject, values = _subject(export, target)
+        subjects.append(subject)
+        texts.append(_text(export, subject, values))
+    return Module(tuple(subjects), tuple(texts))
+
+
+def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]:
+    record, call = export.record, export.record.call
+    values: dict[str, Array] = {}
+    for label, value in export.constants.items():
+        named = [t for t in map(call.tensor, call.inputs) if t.label == label and t.name not in call.outputs]
+        if not named:
+            raise failure(NOT_A_CONSTANT, name=label, inputs=", ".join(call.tensor(n).label for n in call.inputs))
+        array = np.asarray(value)
+        if array.shape != named[0].shape:
+            wanted = ", ".join(map(str, named[0].shape))
+            raise failure(CONSTANT_SHAPE, name=label, shape=array.shape, wanted=f"({wanted})")
+        values[named[0].name] = np.ascontiguousarray(array.astype(named[0].dtype.numpy, casting="same_kind"))
+    if export.static_scratch and scratch_bytes(record) is None:
+        raise failure(NOT_STATIC, name=export.name)
+    given = [call.tensor(n) for n in record.arguments if n not in values]
+    labels = parameter_names([t.label for t in given] + [label for _, label in call.sizes])
+    subject = Subject(
+        export.name,
+        record,
+        tensors={t.name: label for t, label in zip(given, labels, strict=False)},
+        sizes=dict(zip((n for n, _ in call.sizes), labels[len(given) :], strict=True)),
+        constants={name: f"{export.name}_constant_{name}" for name in values},
+        narrow=target.triple.startswith("wasm32"),
+        static_scratch=export.static_scratch,
+    )
+    return subject, values
+
+
+def _text(export: Export, subject: Subject, values: Mapping[str, Array]) -> str:
+    """Return the module of one kernel: its own text, made internal, with the entry that C calls."""
+    kernel = export.artifact.stages["llvm"]
+    kernel = kernel.replace("define i64 @kernel(", f"define internal i64 @{subject.name}_kernel(")
+    data = "".join(_data(subject.constants[name], value) for name, value in values.items())
+    count = "" if "@llvm.ctlz.i64(" in kernel else "declare i64 @llvm.ctlz.i64(i64, i1)\n"
+    return f"{kernel}\n{count}{data}{entry(subject)}\n"
+
+
+def _data(symbol: str, value: Array) -> str:
+    """Return a constant of a module."""
+    raw = value.tobytes()
+    shown = "".join(f"\\{byte:02X}" for byte in raw)
+    return f'@{symbol} = private unnamed_addr constant [{len(raw)} x i8] c"{shown}", align 64\n'
+
+
+def constant_arrays(constants: object, inputs: Sequence[str]) -> dict[str, Any]:
+    """Return the constants of an export by their labels; raises ArgumentError for what is no mapping of inputs."""
+    if not is_a(constants, Mapping):
+        raise failure(NOT_A_CONSTANT, name=type(constants).__name__, inputs=", ".join(inputs))
+    found: dict[str, Any] = dict(constants)
+    for name in found:
+        if name not in inputs:
+            raise failure(NOT_A_CONSTANT, name=name, inputs=", ".join(inputs))
+    return found
