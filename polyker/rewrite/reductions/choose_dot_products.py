@@ -30,6 +30,9 @@ WIDENED_INSTRUCTIONS, REREAD_CYCLES = 3.0, 0.1
 # How many times as long sums take whose vectors run along the reduction; cycles to add what no whole group has to a result
 # (experience values).
 ALONG_FACTOR, REST_CYCLES = 1.3, 1.0
+# Lanes whose folding counts where vectors run along the reduction: fewer than a vector has, as sums of single products fold
+# theirs, too, or are transposed, which is not counted (experience value; with all 16 rows of 64 bytes have no dot products).
+FOLDED_LANES = 4
 
 
 def sum_by_dots(
@@ -86,7 +89,7 @@ def _choice(
             groups = total // measured.extent(term) * -(-measured.extent(term) // r.terms)
             steps = groups * r.cost / speed
             for placed in _placed(statement, some, measured, term, r.terms):
-                more = _more(statement, placed, measured, term, r.terms, target, budget)
+                more = _more(statement, placed, measured, term, r.terms, budget)
                 if more is not None:
                     along = ALONG_FACTOR if _is_along(statement, placed) else 1.0
                     choices.append((along * steps + more, Groups(r, term, placed)))
@@ -194,7 +197,6 @@ def _more(
     measured: MeasuredStatement,
     term: str,
     count: int,
-    target: Target,
     budget: int | None,
 ) -> float | None:
     """Return the cycles of what is done besides the sums: elements stored, sums that a shift takes off, results added up or
@@ -211,7 +213,7 @@ def _more(
         return None
     results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
     if _is_along(statement, factors):
-        cycles += folded(target.lanes(4)) * results  # of 32 bits
+        cycles += folded(FOLDED_LANES) * results
     elif any(f.in_place for f in factors):
         write = measured.write
         beside = {e.name for f in factors if not f.in_place for e in walk(f.expr) if isinstance(e, IndexExpr)}
