@@ -99,7 +99,7 @@ def complex_function(b: IRBuilder, op: str, args: list[ElementValue], dtype: DTy
 
 
 def power(b: IRBuilder, x: Reg, y: Reg, exponent: float | None, dtype: DType) -> ElementValue:
-    """Return x**y; a constant `exponent` of 2, 3, 4 multiplies, as other whole ones do with a pair of numbers (vecmath_pow),
+    """Return x**y; a constant `exponent` of 2, 3, 4 multiplies, as other whole ones do with a pair of numbers (vecmath.pow),
     0.5 is the square root, -1 the reciprocal."""
     if dtype.kind != "f":
         return ElementValue(dtype, integer_power(b, x, y, dtype))

@@ -14,7 +14,7 @@ the row in the table, and drops the plan. So what is used after such a call is h
 The plan is held from the first line until its kernel has run, and it keeps its rows (runtime.entry.tables). Whoever calls a
 function holds its arguments, `out`, and the callable with its table, which never gets another one. New results are this
 function's own. Between the look for a row and the first line here nothing of this kind is called: numbers that are read are
-of exact types (llvm_call_match).
+of exact types (call_match).
 """
 
 RUN = """\

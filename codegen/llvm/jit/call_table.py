@@ -35,7 +35,7 @@ class ApiWord(_WordOffsets):
     EMPTY = auto()  # PyArray_Empty
     RETURN = auto()  # PyArray_Return
     COPY = auto()  # PyArray_CopyInto
-    SPARE = auto()  # the block of scratch memory that is kept (codegen.llvm_call_scratch), null while a call has it
+    SPARE = auto()  # the block of scratch memory that is kept (llvm.jit.call_scratch), null while a call has it
 
 
 class TableWord(_WordOffsets):

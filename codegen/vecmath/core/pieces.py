@@ -1,7 +1,7 @@
 """Coefficients of functions computed in 32 pieces, as hexadecimal floats, written by tests/codegen/vecmath_fit.py pieces.
 
 Row i holds the factors of (a - left)^i, in the order of the five bits of a + 1 that tell the intervals (the exponent's last
-two, the significand's first three). The weighted error is as in vecmath_tables.py. INVERSES belongs to vecmath_pow_lookup.py:
+two, the significand's first three). The weighted error is as in tables.py. INVERSES belongs to pow_lookup.py:
 a number near 1 / m for each interval of m, and minus its logarithm in two parts.
 """
 

@@ -18,7 +18,7 @@ ROOTS = tuple(2.0 ** (k / 32) for k in range(32))
 
 
 def piecewise(b: MathBuilder, a: MathValue, rows: Sequence[Sequence[float]], *, beside_a: bool = False) -> MathValue:
-    """Return the function whose coefficients these are (vecmath_pieces.py) of a >= 0; NaN stays.
+    """Return the function whose coefficients these are (pieces.py) of a >= 0; NaN stays.
 
     `beside_a`: those of the first interval are of the function less a, so that the rounding of none counts near 0.
     """

@@ -1,6 +1,6 @@
 """Coefficients of inverse and special functions, written by tests/codegen/vecmath_fit_special.py.
 
-The weighted error is as in vecmath_tables.py. The tables of lgamma and digamma in f32 are for f64, in which these are computed.
+The weighted error is as in tables.py. The tables of lgamma and digamma in f32 are for f64, in which these are computed.
 """
 
 

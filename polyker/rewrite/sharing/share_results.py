@@ -3,7 +3,7 @@
 Before: `M[i] max= X[i,k];  …  N[j] max= X[j,l];  O[j] = N[j] - 1`. After: `M[i] max= X[i,k];  …  O[j] = M[j] - 1`. A result is
 all that defines a tensor: a statement, or a reduction and its start. Two are alike where each element has the same terms, by isl,
 and nothing that they read changes between them: the bits are the same. Comes after reductions were started. Values below a
-statement's own are for reread.py (stored ones) and fuse_values.py (in the caches).
+statement's own are for reuse_stored.py (stored ones) and store_shared_values.py (in the caches).
 """
 
 from __future__ import annotations
