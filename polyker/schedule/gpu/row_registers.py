@@ -62,20 +62,20 @@ def in_registers(
     while width < gpu.threads and width * ROW_ELEMENTS_PER_THREAD < longest:
         width *= 2
     side = _side(rows, width, longest)
-    transposes, held, room = -(-longest // (side * width)), dict[_RegisterRow, str](), ROW_REGISTERS
+    rounds, held, room = -(-longest // (side * width)), dict[_RegisterRow, str](), ROW_REGISTERS
     for row in found:
         tensor = program.tensor(row.tensor)
-        size = side * transposes * max(1, tensor.dtype.itemsize // 4)
+        size = side * rounds * max(1, tensor.dtype.itemsize // 4)
         if 0 < size <= room:
             room -= size
-            shape = (*tensor.shape[:-1], lit(width), lit(transposes), lit(side))
+            shape = (*tensor.shape[:-1], lit(width), lit(rounds), lit(side))
             held[row] = fresh.temporary("row", tensor.dtype, shape)
     if not held:
         return rows, frozenset()
     ones = (1,) * (len(rows.group.dims) + 1)
-    registers = tuple(Promotion(name, (*ones, transposes, side)) for name in held.values())
+    registers = tuple(Promotion(name, (*ones, rounds, side)) for name in held.values())
     height = rows.height if width == rows.width else 1
-    rows = replace(rows, width=width, height=height, registers=registers, side=side, transposes=transposes)
+    rows = replace(rows, width=width, height=height, registers=registers, side=side, rounds=rounds)
     return _rewritten(program, fresh, rows, held)
 
 
@@ -142,7 +142,7 @@ def _rewritten(
     """Return the launch with its rows in registers, and with the copies of operands before their first use."""
     origins: list[int] = []  # the item of the launch before that each item stands for, or copies for
     items: list[Item] = []
-    transposed: set[int] = set()
+    unrolled: set[int] = set()
     copies: set[int] = set()
     for n, item in enumerate(rows.group.items):
         here = {r.tensor: name for r, name in held.items() if n in r.users}
@@ -152,7 +152,7 @@ def _rewritten(
                 copy = _copy(program, fresh, rows, row, name)
                 items.append(replace(item, statement=copy, start=None, reduces=False))
         if here:
-            transposed |= {len(items), *copies}
+            unrolled |= {len(items), *copies}
             item = replace(item, statement=_renamed(rows, n, item.statement, here))
         items.append(item)
         origins += [n] * (len(items) - len(origins))
@@ -160,11 +160,11 @@ def _rewritten(
     dims = tuple(tuple(dim[n] for n in origins) for dim in group.dims)
     wider = replace(group, items=tuple(items), dims=dims, shifts=tuple((0,) * len(items) for _ in dims))
     lanes = tuple(rows.lanes[n] for n in origins)
-    return replace(rows, group=wider, lanes=lanes, transposed=frozenset(transposed)), frozenset(copies)
+    return replace(rows, group=wider, lanes=lanes, unrolled=frozenset(unrolled)), frozenset(copies)
 
 
 def _element(rows: RowLaunch, n: int) -> tuple[Expr, ...]:
-    """Return where an item finds in registers what it touches: in its row the thread, its turn, and the element of that."""
+    """Return where an item finds in registers what it touches: in its row the thread, its round, and the element of that."""
     lane = IndexExpr(str(rows.lanes[n]), i64)
     place = (rows.thread(lane.name), floordiv(lane, rows.side * rows.width), mod(lane, rows.side))
     return (*(IndexExpr(dim[n], i64) for dim in rows.group.dims), *place)

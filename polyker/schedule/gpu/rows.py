@@ -2,7 +2,7 @@
 
     block.x i: thread.x(256): with acc: { acc = 0;  for terms of this thread: acc += …;  S = all threads' acc;  store }
 
-The block's rows lie along the loops of a group; a statement's own loop within the row is dealt out to the threads along x, and
+The block's rows lie along the loops of a group; a statement's loop within the row is distributed over the threads along x, and
 what has none is run by the first of them. Statements follow each other in one thread as long as none needs what another
 thread has; there a new part begins, and a barrier will stand between.
 """
@@ -39,9 +39,8 @@ WARP_ROWS = 8
 @dataclass(frozen=True)
 class RowLaunch:
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
-    dealt out to the threads of a row, None where the first of them runs it. `registers`: what each thread holds of rows, `turns`
-    times `side` neighbouring elements of each; the loops of the items `transposed` over these are unrolled
-    (gpu_row_registers)."""
+    distributed over the threads of a row, None where the first of them runs it. `registers`: what threads hold of rows, `rounds`
+    times `side` neighbouring elements of each; `unrolled`: the items whose loops over these are (row_registers)."""
 
     group: Group
     lanes: tuple[str | None, ...]
@@ -49,8 +48,8 @@ class RowLaunch:
     height: int
     registers: tuple[Promotion, ...] = ()
     side: int = 1
-    transposes: int = 0
-    transposed: frozenset[int] = frozenset()
+    rounds: int = 0
+    unrolled: frozenset[int] = frozenset()
 
     def parts(self) -> list[list[int]]:
         """Return the items of each part, in their order: between two parts the threads meet."""
@@ -88,7 +87,7 @@ class RowLaunch:
 
     def element_loops(self, n: int, statement: TypedStatement, lane: str) -> list[Member]:
         """Return the loops of a thread over its elements of a row: `side` neighbours, `width` threads' apart."""
-        kind, extent = (MemberKind.UNROLL, self.transposes) if n in self.transposed else (MemberKind.SERIAL, 0)
+        kind, extent = (MemberKind.UNROLL, self.rounds) if n in self.unrolled else (MemberKind.SERIAL, 0)
         place = IndexExpr(lane, i64)
         loops = [shared((statement,), floordiv(place, self.side * self.width), f"{lane}.tile", kind, extent)]
         if self.side > 1:
@@ -160,7 +159,7 @@ def grown_rows(
 ) -> tuple[RowLaunch, list[Item], list[Item]] | None:
     """Return the launch by rows of the first item and of what can run in it, what has to run before it, and what after it.
 
-    `dealt`: the reductions whose terms are dealt out to threads. None where none of them is in it. The items `left` run in
+    `dealt`: the reductions whose terms are distributed over threads. None where none of them is in it. The items `left` run in
     launches of their own.
     """
 
@@ -187,7 +186,7 @@ def grown_rows(
 
 def _alike(group: Group, item: Item, dealt: Mapping[str, Across]) -> bool:
     """Return whether an item that the group does not bind reads in the same blocks what the group's last one reads: both are
-    dealt out alike, over as many elements."""
+    distributed alike, over as many elements."""
     last = group.items[-1]
     both = dealt.get(last.statement.name), dealt.get(item.statement.name)
     if None in both or any(m.conflicts(item) for m in group.items) or not last.tensors & item.tensors:
@@ -198,7 +197,7 @@ def _alike(group: Group, item: Item, dealt: Mapping[str, Across]) -> bool:
 
 
 def _rows(group: Group, dealt: Mapping[str, Across], gpu: Gpu) -> RowLaunch | None:
-    """Return how a group runs by rows, of width 0 while nothing in it is dealt out; None where it does not."""
+    """Return how a group runs by rows, of width 0 while nothing in it is distributed; None where it does not."""
     elements = prod(group.items[0].measured.extent(dim[0]) for dim in group.dims)
     lanes: list[str | None] = []
     widths = set()
