@@ -400,7 +400,7 @@ class _Device:
             yield pad + "}"
 
     def _bound(self, loop: For, count: KExpr, *, blocks: bool) -> KExpr:
-        """Return the upper bound of a loop that is dealt out, without what the number of threads says already."""
+        """Return the upper bound of a loop over threads, without what the number of threads says already."""
         match loop.hi:
             case Op(op="minimum", args=args) if not blocks and loop.step == 1 and loop.lo == Const(0):
                 rest = tuple(a for a in args if a != count)

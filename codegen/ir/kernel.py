@@ -242,7 +242,7 @@ class For:
     from two on) threads take part at all. It stands in no VECTOR and no other PARALLEL loop, and no STACK buffer
     from outside is used in it.
     BLOCK and THREAD: only inside a Launch; `axis` (x, y or z) names the numbers of blocks or threads that the iterations
-    are dealt out to in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count,
+    are distributed over in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count,
     and so does that of a BLOCK loop, where it is not 0.
     `trip` is the exact trip count where it is a known constant, else None.
     """
@@ -314,7 +314,7 @@ class Combine:
 class Launch:
     """Run the body as a GPU's kernel of that name, by `grid` blocks of `block` threads (each along x, y, z), to its end.
 
-    Every thread runs the body; BLOCK and THREAD loops deal their iterations out. Along an axis with more than one thread
+    Every thread runs the body; BLOCK and THREAD loops distribute their iterations. Along an axis with more than one thread
     (or block) every Store stands inside a loop of that axis. In a kernel with launches all stores stand in them.
     """
 

@@ -194,7 +194,7 @@ def next_tile(
     """Return the elements of operands that the next tile along an iterator reads.
 
     Where strides are unknown only of those beyond the second cache: each row to come takes a register of its own. They come
-    into the second cache where this tile's rows and the next one's would throw each other out of the first, or not at all.
+    into the second cache where this tile's rows and the next one's would evict each other from the first, or not at all.
     """
     later = add(IndexExpr(row, i64), lit(plan.size(row)))
     found = []

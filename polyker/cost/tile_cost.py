@@ -32,9 +32,9 @@ FAR_STORE_CYCLES = 1.5
 # Cycles of a vector's store besides where it lies across the rows of a result in memory: parts of many lines (fitted to TCCG's
 # CCSD(T) in odd sizes).
 PARTIAL_LINE_CYCLES = 5.0
-# Cycles that a row takes each step whose line the other rows have thrown out of the first cache (experience value).
+# Cycles that a row takes each step whose line the other rows have evicted from the first cache (experience value).
 SET_CONFLICT_CYCLES = 1.0
-# Share by which it takes longer to fetch rows that run along the reduction, and whose lines throw each other out (measured: of a
+# Share by which it takes longer to fetch rows that run along the reduction, and whose lines evict each other (measured: of a
 # 4096-square matrix in f64 six rows at a time take 0.9 of the time of thirteen).
 SET_CONFLICT_DELAY = 0.15
 # Cycles to fetch a line for a single element, where it is gone before its next element's turn (experience value).

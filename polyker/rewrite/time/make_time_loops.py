@@ -3,7 +3,7 @@
     u[t,i] = u[t-1,i-1] + u[t-1,i+1] for t in 1:T      ->      for t in 1:T: u[t,i] = u[t-1,i-1] + u[t-1,i+1]
 
 No iterator by itself is free of dependences here: with t in another place than outermost, i has to run in order. In one iteration
-of the loop the elements are independent, and are vectorised, dealt out to threads, or tiled in time as those of any step.
+of the loop the elements are independent, and are vectorised, distributed over threads, or tiled in time as those of any step.
 """
 
 from __future__ import annotations

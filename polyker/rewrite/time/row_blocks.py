@@ -49,7 +49,7 @@ class _Rows:
     """What a block of `count` rows of the results needs, from row 0 on.
 
     `needed`: tensor -> the dimension of its rows, and the first and, for a block of one row, the last row of it. `iterators`: of
-    each statement that is dealt out, that of its rows, and the row of its target less that.
+    each statement that is split into blocks, that of its rows, and the row of its target less that.
     """
 
     count: int
@@ -78,7 +78,7 @@ class _Rows:
         return None if rows is None or whole & set(rows.needed) else rows
 
     def take(self, program: TypedProgram, statement: TypedStatement, whole: set[str]) -> bool:
-        """Note which rows a statement of a block needs; return whether it can be dealt out."""
+        """Note which rows a statement of a block needs; return whether it can be split."""
         dimension, first, last = self.needed[statement.target]
         found = coefficients(statement.subscripts[dimension]) or {}
         names = [n for n in found if n]

@@ -20,7 +20,7 @@ MIN_TERMS_PER_THREAD = 8
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """An element's terms along `iterator` are dealt out to `width` threads of a block; `blocks` blocks share those along
+    """An element's terms along `iterator` are distributed over `width` threads of a block; `blocks` blocks share those along
     `cut`."""
 
     iterator: str
@@ -36,10 +36,10 @@ def has_gathers(measured: MeasuredStatement) -> bool:
 
 
 def across(measured: MeasuredStatement, gpu: Gpu) -> Across | None:
-    """Return how the terms of each element are dealt out; None where a thread had better sum those of its own elements.
+    """Return how the terms of each element are distributed; None where a thread had better sum those of its own elements.
 
     So where neighbouring threads then read neighbours, and would not by elements of their own, or elements are too few for the
-    threads of the GPU. An index that is found outside leaves a thread's part out, so gathers are not dealt out: the others would
+    threads of the GPU. An index that is found outside leaves a thread's part out, so gathers are not distributed: others would
     wait.
     """
     statement = measured.statement

@@ -226,7 +226,7 @@ class _GpuScheduler:
         return whole
 
     def dealt_items(self, item: Item, found: Across) -> list[Item]:
-        """Return a reduction whose terms are dealt out to threads; of one that several blocks share, its two parts."""
+        """Return a reduction whose terms are distributed over threads; of one that several blocks share, its two parts."""
         shape = element_shape(self.program, item.measured)
         if found.blocks == 1 or shape is None:
             self.dealt[item.statement.name] = found

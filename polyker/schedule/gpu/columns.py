@@ -32,7 +32,7 @@ MAX_COLUMN_THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class ColumnReduction:
-    """The terms along `along` are dealt out to `height` threads of each of `blocks` blocks; `column` is contiguous."""
+    """The terms along `along` are distributed over `height` threads of each of `blocks` blocks; `column` is contiguous."""
 
     column: str
     along: str
@@ -41,7 +41,7 @@ class ColumnReduction:
 
 
 def choose_columns(measured: MeasuredStatement, gpu: Gpu) -> ColumnReduction | None:
-    """Return how the terms of elements that lie side by side are dealt out; None where a thread had better sum its own
+    """Return how the terms of elements that lie side by side are distributed; None where a thread had better sum its own
     elements'."""
     statement = measured.statement
     reads = [a for a in measured.accesses if not a.is_write]

@@ -271,7 +271,7 @@ class _ContractionNest:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Runs of `by` elements along a dimension of so many elements, which are yet to be dealt out; `even`: all have as many."""
+    """Runs of `by` elements along a dimension of so many elements, which are yet to be distributed; `even`: all have as many."""
 
     dimension: int
     by: int

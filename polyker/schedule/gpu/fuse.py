@@ -1,6 +1,6 @@
 """Fuse statements into one launch in which each thread runs them on its own elements.
 
-Nothing that one thread writes is used by another one: along the loops that are dealt out, the distance of every dependence
+Nothing that one thread writes is used by another one: along loops that are mapped to threads, the distance of every dependence
 between two of the statements is zero. Each keeps the mapping that it would have by itself, so neighbouring threads still take
 neighbouring elements; what is saved is launches, and memory for temporaries, which live in registers.
 """
@@ -33,7 +33,7 @@ MAX_REGISTER_ELEMENTS = 32
 
 @dataclass(frozen=True)
 class FusedLaunch:
-    """The statements of one launch. `axes`: of the group's loops, those dealt out along x, y, z, with the threads of a block;
+    """The statements of one launch. `axes`: of the group's loops, those mapped to x, y, z, with the threads of a block;
     `elements`: one of them of which each thread takes so many neighbours at once. Each thread runs through the group's other
     loops.
     """
@@ -154,7 +154,7 @@ def grown(
 
 
 def together(group: Group, gpu: Gpu) -> FusedLaunch:
-    """Return how the loops of a group are dealt out: as those of the item that does most."""
+    """Return how the loops of a group are mapped to threads: as those of the item that does most."""
     lead = max(range(len(group.items)), key=lambda n: _work(group.items[n]))
     item = group.items[lead]
     if not group.dims:
@@ -241,7 +241,7 @@ def promotions(
 ) -> tuple[Promotion, ...]:
     """Return the temporaries of a launch that its threads hold in registers; `outside`: the statements of other launches.
 
-    `elements`: of each loop that is dealt out, how many neighbours a thread takes at once.
+    `elements`: of each loop that is mapped to threads, how many neighbours a thread takes at once.
     """
     used = {t: None for i in group.items for t in sorted(i.tensors)}
     elsewhere = {t.tensor for s in outside for t in touches(s)}

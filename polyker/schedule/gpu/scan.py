@@ -36,7 +36,7 @@ from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, 
 # Bytes of the terms of a thread's run, and their most (experience values). Threads on a row of shared memory have their elements
 # in other banks (CUDA C++ Programming Guide).
 RUN_BYTES, MAX_RUN_TERMS, SHARED_BANKS = 32, 8, 32
-# Least terms for which a row is dealt out to threads where rows are many; most that a block takes of a row (experience values).
+# Least terms of a row that is distributed over threads where rows are many; most that a block takes of a row (experience values).
 MIN_SHARED_ROW_TERMS, MAX_BLOCK_ROW_TERMS = 64, 1 << 16
 # Most rows of a block whose threads are one warp a row: 256 threads (experience value).
 WARP_ROWS = 8
@@ -64,7 +64,7 @@ def as_item(scan: Scan) -> TypedStatement:
 
 
 def choose_scan(measured: MeasuredStatement, scan: Scan, gpu: Gpu) -> ScanMapping | None:
-    """Return how a scan is dealt out to threads; None where each of its rows had better be one thread's."""
+    """Return how a scan is distributed over threads; None where each of its rows had better be one thread's."""
     if has_gathers(measured) or scan.statement.expr.dtype is None:
         return None
     inner = [i for i in scan.kept if i not in scan.statement.iterators[: scan.statement.outer]]

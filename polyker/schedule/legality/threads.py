@@ -41,7 +41,7 @@ LONE_BARRIER = register(
     "PK512",
     LegalityError,
     "a barrier before {statement} stands where not all threads of a block come",
-    "the threads of a block meet between blocks and threads, not inside a loop that is dealt out to threads",
+    "the threads of a block meet between blocks and threads, not inside a loop that is distributed over threads",
 )
 
 

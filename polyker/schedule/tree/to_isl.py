@@ -141,7 +141,7 @@ class _Below:
 
 @dataclass(frozen=True)
 class _Inside:
-    """What is around a node: whether it is in a launch, the launch's threads, and those of them that a loop has dealt out to."""
+    """What is around a node: whether it is in a launch, the launch's threads, and those that a loop is distributed over."""
 
     launch: bool = False
     threads: tuple[Threads, ...] = ()
