@@ -12,9 +12,9 @@ from polyker.codegen.vecmath import atan as arctangent
 from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath import trig as trigonometric
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import two_product, two_sum
+from polyker.codegen.vecmath.core.tables import table
 
 Pair: TypeAlias = tuple[MathValue, MathValue]
 _INFINITE = float("inf")
@@ -77,7 +77,7 @@ def _log_size(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     excess = high + (low + (x_low + y_low))
     near = logarithm.log1p(b, excess) * 0.5
     # log |z| = log(x^2 + y^2) / 2, which cannot overflow after scaling.
-    far = b.fma(exponent, tables.LN2[0], logarithm.log(b, b.fma(x, x, yy)) * 0.5)
+    far = b.fma(exponent, table("LN2")[0], logarithm.log(b, b.fma(x, x, yy)) * 0.5)
     chosen = b.select((b.abs(excess) < 0.5) & exponent.eq(0.0), near, far)
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, chosen)
 
@@ -90,13 +90,13 @@ def log(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
 def log2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm to the base 2."""
     x, y = log(b, re, im)
-    return x * tables.LOG2E_F64[0], y * tables.LOG2E_F64[0]
+    return x * table("LOG2E_F64")[0], y * table("LOG2E_F64")[0]
 
 
 def log10(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm to the base 10."""
     x, y = log(b, re, im)
-    return x * tables.LOG10E_F64[0], y * tables.LOG10E_F64[0]
+    return x * table("LOG10E_F64")[0], y * table("LOG10E_F64")[0]
 
 
 def log1p(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
@@ -133,7 +133,7 @@ def exp2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     far = re > 1023.0
     base = b.select(far, b.at_most(re, 2000.0) - 1000.0, re)
     size, factor = exponential.exp2(b, base), b.select(far, 2.0**1000, b.constant(1.0, "double"))
-    angle, low = two_product(b, im, b.constant(tables.LN2[0], "double"))
+    angle, low = two_product(b, im, b.constant(table("LN2")[0], "double"))
     sine, cosine = trigonometric.sincos(b, angle)
     low = b.select(b.abs(im) < 2.0**40, b.fma(im, _LN2_LOW, low), 0.0)
     x, y = size * b.fma(-low, sine, cosine), size * b.fma(low, cosine, sine)

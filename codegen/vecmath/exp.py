@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import F32, F64, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 from polyker.codegen.vecmath.core.registers import scaled
+from polyker.codegen.vecmath.core.tables import table
 from polyker.codegen.vecmath.log import natural
 
 
@@ -31,9 +31,11 @@ class _ExpConstants:
 
 
 _CONSTANTS = {
-    "f32": _ExpConstants(1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, tables.LN2_F32, tables.EXP_F32, tables.TANH_F32),
+    "f32": _ExpConstants(
+        1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, table("LN2_F32"), table("EXP_F32"), table("TANH_F32")
+    ),
     "f64": _ExpConstants(
-        1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64
+        1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, table("LN2_F64"), table("EXP_F64"), table("TANH_F64")
     ),
 }
 _LOG2E = 1.4426950408889634
@@ -133,10 +135,10 @@ def exp2(b: MathBuilder, x: MathValue) -> MathValue:
     x = b.at_most(x if b.features.avx512 else b.at_least(x, least), most)
     shifted = x + c.shift
     n = shifted - c.shift
-    r = (x - n) * tables.LN2[0]
+    r = (x - n) * table("LN2")[0]
     square = r * r
     grown = b.fma(square, b.horner2(r, square, c.tail), r)
-    return scale(b, grown + 1.0, Reduced(shifted, n, grown), x * tables.LN2[0], none)
+    return scale(b, grown + 1.0, Reduced(shifted, n, grown), x * table("LN2")[0], none)
 
 
 def power_of_two(b: MathBuilder, shifted: MathValue) -> MathValue:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyker.codegen.vecmath import huge
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
+from polyker.codegen.vecmath.core.tables import table
 
 _TWO_OVER_PI = 0.6366197723675814
-_HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
+_HALF_PI, _HALF_PI_LOW, _ = table("HALF_PI_F64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,12 @@ class _TrigConstants:
     shift: float
     limit: float
     far: float
-    parts: tuple[float, ...]
-    short: tuple[float, ...]
-    sin: tuple[float, ...]
-    sin_quarter: tuple[float, ...]
-    cos_quarter: tuple[float, ...]
-    tan: tuple[float, ...]
 
 
 _CONSTANTS = {
-    "f32": _TrigConstants(
-        1.5 * 2.0**23, 2.0**13, 2.0**16, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
-        tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32, tables.TAN_F32,
-    ),
-    "f64": _TrigConstants(
-        1.5 * 2.0**52, 2.0**24, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
-        tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64, tables.TAN_F64,
-    ),
-}  # fmt: skip
+    "f32": _TrigConstants(1.5 * 2.0**23, 2.0**13, 2.0**16),
+    "f64": _TrigConstants(1.5 * 2.0**52, 2.0**24, 2.0**24),
+}
 
 
 def _remainder(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> tuple[MathValue, MathValue]:
@@ -52,15 +40,14 @@ def _remainder(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> tuple
     With a fused multiply-add the first step is exact, as x - m P1 is a multiple of the last place of P1 and below 2. Without
     it the parts are so short that m times each of the first three is exact, and the rounding errors are kept.
     """
-    c = _CONSTANTS[b.format(x).name]
     if b.features.fma:
-        first, second, third = (unit * p for p in c.parts)
+        first, second, third = (unit * p for p in b.table("HALF_PI", x))
         one = b.fma(m, -first, x)
         r = b.fma(m, -second, one)
         off = one - r
         lost = (one - off) - r  # not nothing where r is so much smaller that `off` was rounded
         return r, b.fma(m, -third, b.fma(m, -second, off) + lost)
-    *exact, last = (unit * p for p in c.short)
+    *exact, last = (unit * p for p in b.table("HALF_PI_SHORT", x))
     r = x - m * exact[0]
     kept: MathValue | None = None
     for part in exact[1:]:
@@ -77,7 +64,7 @@ def _single(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> MathValu
         r, low = _remainder(b, x, m, unit)
         return r + low
     r = x
-    for part in _CONSTANTS[b.format(x).name].parts:
+    for part in b.table("HALF_PI", x):
         r = b.fma(m, -unit * part, r)
     return r
 
@@ -136,7 +123,7 @@ def _sign_of(b: MathBuilder, x: MathValue) -> MathValue:
 def _odd(b: MathBuilder, r: MathValue) -> MathValue:
     """Return sin(r) for |r| <= pi / 2 or a little more; rounding may take the polynomial past 1, never the result."""
     z = r * r
-    value = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(r).name].sin), r)
+    value = b.fma(r * z, b.horner(z, b.table("SIN", r)), r)
     return b.at_most(b.at_least(value, -1.0), 1.0)
 
 
@@ -184,7 +171,7 @@ def tan(b: MathBuilder, x: MathValue) -> MathValue:
     r, rest, quadrant = _quarter(b, b.abs(x))
     z = r * r
     # The slope of tan at r is about 1 + z.
-    grown = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(x).name].tan), b.fma(z, rest, rest))
+    grown = b.fma(r * z, b.horner(z, b.table("TAN", x)), b.fma(z, rest, rest))
     value = grown + r
     value = b.choose((quadrant & 1).eq(1), 1.0 / value, value)
     return _with_sign(b, value, _sign_bit(b, quadrant) ^ _sign_of(b, x))
@@ -192,11 +179,10 @@ def tan(b: MathBuilder, x: MathValue) -> MathValue:
 
 def sincos(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     """Return (sin(x), cos(x)), x in radians."""
-    c = _CONSTANTS[b.format(x).name]
     r, rest, quadrant = _quarter(b, b.abs(x))
     z = r * r
-    sine = b.fma(r * z, b.horner(z, c.sin_quarter), rest) + r
-    cosine = b.fma(z, -0.5, b.fma(z * z, b.horner(z, c.cos_quarter), -(r * rest))) + 1.0
+    sine = b.fma(r * z, b.horner(z, b.table("SIN_QUARTER", x)), rest) + r
+    cosine = b.fma(z, -0.5, b.fma(z * z, b.horner(z, b.table("COS_QUARTER", x)), -(r * rest))) + 1.0
     odd = (quadrant & 1).eq(1)
     first, second = b.choose(odd, cosine, sine), b.choose(odd, sine, cosine)
     turned = _sign_bit(b, quadrant.shr(1)) ^ _sign_of(b, x)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from polyker.codegen.vecmath.core.tables import table
+
 ELEMENTS = {"float": ("f32", 32), "double": ("f64", 64)}
 _COMPARE_FLOAT = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _COMPARE_INT = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
@@ -300,6 +302,10 @@ class MathBuilder:
     def format(self, x: MathValue) -> Format:
         """Return the floating-point format of a value."""
         return F32 if x.element == "float" else F64
+
+    def table(self, name: str, x: MathValue) -> tuple[float, ...]:
+        """Return the table of that name for the format of a value."""
+        return table(f"{name}_{self.format(x).name.upper()}")
 
     def bits(self, x: MathValue) -> MathValue:
         """Emit the bits of a floating-point value as integers."""
