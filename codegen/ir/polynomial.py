@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from polyker.codegen.ir.kernel import Buffer, Const, KExpr, Load, Op, Store, Var
+from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, Load, Op, Store, Var
 from polyker.ir.dtypes import i64
 
 Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
@@ -59,6 +59,11 @@ def scaled(a: Poly, factor: int) -> Poly:
     if factor == 1:
         return a
     return {m: v for m, c in a.items() if (v := wrap(c * factor))}
+
+
+def minus(a: Poly, b: Poly) -> Poly:
+    """Return a - b."""
+    return plus(a, scaled(b, -1))
 
 
 def times(a: Poly, b: Poly) -> Poly:
@@ -112,7 +117,7 @@ def _of(expr: Op, leaf: Callable[[KExpr], Poly]) -> Poly:
                 product = times(product, polynomial(arg, leaf))
             return product
         case "sub":
-            return plus(polynomial(args[0], leaf), scaled(polynomial(args[1], leaf), -1))
+            return minus(polynomial(args[0], leaf), polynomial(args[1], leaf))
         case "neg":
             return scaled(polynomial(args[0], leaf), -1)
         case "minimum" | "maximum" | "floordiv" | "mod" as op:
@@ -169,6 +174,11 @@ def is_dense(buffer: Buffer) -> bool:
             return False
         step = times(step, polynomial(size))
     return True
+
+
+def constant_length(loop: For) -> int | None:
+    """Return how far apart a loop's bounds are, None where that is not constant."""
+    return as_constant(minus(polynomial(loop.hi), polynomial(loop.lo)))
 
 
 def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import is_
+from typing import Any, TypeVar
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -34,6 +35,24 @@ from polyker.codegen.ir.kernel import (
     VectorStore,
 )
 
+S = TypeVar("S", bound=Stmt)
+
+# The fields of statements that hold expressions, in the order in which they are printed.
+_FIELDS: dict[type[object], tuple[str, ...]] = {
+    Store: ("indices", "value"),
+    For: ("lo", "hi"),
+    Combine: ("indices", "value", "before"),
+    VectorLoad: ("indices", "predicate", "other"),
+    VectorStore: ("indices", "values"),
+    Copy: ("indices", "places", "predicate", "other"),
+    Prefetch: ("indices",),
+    Let: ("value",),
+    Shuffle: ("value",),
+    Guard: ("condition",),
+    If: ("condition",),
+    Launch: ("grid",),
+}
+
 # The compiler spends a good part of its time in these functions, so they ask for a node's type once, the most frequent first.
 
 
@@ -43,40 +62,41 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
         return (*stmt.indices, stmt.value)
     if type(stmt) is For:
         return stmt.lo, stmt.hi
-    return _expressions(stmt)
+    found: list[KExpr] = []
+    for name in _FIELDS.get(type(stmt), ()):
+        part = getattr(stmt, name)
+        found += part if type(part) is tuple else () if part is None else (part,)
+    return tuple(found)
 
 
-def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
-    match stmt:
-        case Combine(indices=indices, value=value, before=before):
-            return (*indices, value) if before is None else (*indices, value, before)
-        case VectorLoad(indices=indices, predicate=predicate, other=other):
-            return (*indices, *(e for e in (predicate, other) if e is not None))
-        case VectorStore(indices=indices, values=values):
-            return (*indices, *values)
-        case Copy(indices=indices, places=places, predicate=predicate, other=other):
-            return (*indices, *places, *(e for e in (predicate, other) if e is not None))
-        case Prefetch(indices=indices):
-            return indices
-        case Let(value=value) | Shuffle(value=value):
-            return (value,)
-        case Guard(condition=condition) | If(condition=condition):
-            return (condition,)
-        case Launch(grid=grid):
-            return grid
-        case _:
-            return ()
+def with_expressions(stmt: S, change: Callable[[KExpr], KExpr]) -> S:
+    """Return a statement with `change` applied to each of the expressions that stand directly in it."""
+    changed: dict[str, Any] = {}
+    for name in _FIELDS.get(type(stmt), ()):
+        part = getattr(stmt, name)
+        if part is not None:
+            changed[name] = tuple(map(change, part)) if type(part) is tuple else change(part)
+    return replace(stmt, **changed) if changed else stmt
+
+
+def loads_in(*exprs: KExpr) -> Iterator[Load]:
+    """Yield the loads in expressions, those in the indices of others too."""
+    return (node for expr in exprs for node in subexpressions(expr) if type(node) is Load)
+
+
+def loads_of(block: StmtBlock) -> Iterator[Load]:
+    """Yield the loads in all statements of a block."""
+    return (load for stmt in statements(block) for load in loads_in(*expressions(stmt)))
 
 
 def loaded(block: StmtBlock) -> frozenset[str]:
     """Return the names of the buffers that a block reads."""
-    nodes = (n for s in statements(block) for e in expressions(s) for n in subexpressions(e))
-    return frozenset(n.buffer for n in nodes if type(n) is Load)
+    return frozenset(load.buffer for load in loads_of(block))
 
 
 def buffers_of(stmt: Stmt) -> set[str]:
     """Return the buffers that a statement, not one in it, reads or writes."""
-    found = {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
+    found = {load.buffer for load in loads_in(*expressions(stmt))}
     match stmt:
         case Copy(buffer=buffer, source=source):
             found |= {buffer, source}
@@ -222,12 +242,6 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
         fresh = tuple([substitute(a, values) for a in expr.args])
         return expr if _same(fresh, expr.args) else Op(expr.op, fresh, expr.dtype)
     return rebuild(expr, partial(substitute, values=values))
-
-
-def recombined(stmt: Combine, change: Callable[[KExpr], KExpr]) -> Combine:
-    """Return a Combine with `change` applied to each of its expressions."""
-    before = None if stmt.before is None else change(stmt.before)
-    return replace(stmt, indices=tuple(map(change, stmt.indices)), value=change(stmt.value), before=before)
 
 
 def uses(name: str, *exprs: KExpr) -> bool:

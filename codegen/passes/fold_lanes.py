@@ -11,22 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyker.codegen.ir.kernel import (
-    Allocate,
-    For,
-    If,
-    KernelIR,
-    KExpr,
-    Load,
-    LoopKind,
-    Op,
-    Stmt,
-    StmtBlock,
-    Store,
-    Var,
-)
+from polyker.codegen.ir.kernel import For, KernelIR, KExpr, Load, LoopKind, Op, Stmt, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import polynomial, same_element
-from polyker.codegen.ir.walk import subexpressions, substitute
+from polyker.codegen.ir.walk import loads_in, substitute, uses, with_blocks
 
 # Operators whose lanes are combined.
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -38,18 +25,11 @@ def merge_folds(kernel: KernelIR) -> KernelIR:
 
 
 def _block(block: StmtBlock) -> StmtBlock:
-    result: list[Stmt] = []
-    for stmt in block:
-        match stmt:
-            case If(body=body, orelse=orelse):
-                result.append(replace(stmt, body=_block(body), orelse=_block(orelse)))
-            case For(kind=LoopKind.VECTOR):
-                result.append(stmt)
-            case For(body=body) | Allocate(body=body):
-                result.append(replace(stmt, body=_block(body)))
-            case _:
-                result.append(stmt)
-    return tuple(_merged(result))
+    return tuple(_merged([s if _is_vector(s) else with_blocks(s, _block) for s in block]))
+
+
+def _is_vector(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR
 
 
 def _merged(block: list[Stmt]) -> list[Stmt]:
@@ -88,8 +68,7 @@ def _is_fold(loop: For) -> bool:
         case Store(buffer=buffer, indices=indices, value=Op(op=op, args=(Load(predicate=None) as old, term))) as store:
             if op not in REDUCIBLE or not same_element(store, old):
                 return False
-            varies = any(e == Var(loop.var) for i in indices for e in subexpressions(i))
-            return not varies and not any(isinstance(e, Load) and e.buffer == buffer for e in subexpressions(term))
+            return not uses(loop.var, *indices) and not any(e.buffer == buffer for e in loads_in(term))
         case _:
             return False
 

@@ -28,7 +28,7 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.simplify_index import FALSE, TRUE, has_load, simplify_expression
-from polyker.codegen.ir.walk import is_parallel, substitute
+from polyker.codegen.ir.walk import is_parallel, substitute, with_blocks
 from polyker.codegen.ir.work import cost
 from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.table import REGION
@@ -88,15 +88,11 @@ def _statement(stmt: Stmt, around: _Around, numbers: Iterator[int]) -> StmtBlock
             if any(has_load(let.value) for let in estimate.lets):
                 return (stmt,)
             return (*estimate.lets, replace(stmt, enough=enough))
-        case For(body=body):
-            inside = replace(around, loops=(*around.loops, stmt)) if stmt.kind is LoopKind.SERIAL else around
-            return (replace(stmt, body=_block(body, inside, numbers)),)
-        case Allocate(body=body):
-            return (replace(stmt, body=_block(body, around, numbers)),)
-        case If(body=body, orelse=orelse):
-            return (replace(stmt, body=_block(body, around, numbers), orelse=_block(orelse, around, numbers)),)
+        case For(kind=LoopKind.SERIAL):
+            around = replace(around, loops=(*around.loops, stmt))
         case _:
-            return (stmt,)
+            pass
+    return (with_blocks(stmt, lambda block: _block(block, around, numbers)),)
 
 
 class _Estimate:

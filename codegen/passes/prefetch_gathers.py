@@ -25,7 +25,6 @@ from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
     For,
-    If,
     KernelIR,
     KExpr,
     Let,
@@ -38,7 +37,8 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.walk import expressions, names_in, statements, subexpressions, substitute
+from polyker.codegen.ir.simplify_index import has_load
+from polyker.codegen.ir.walk import expressions, loads_in, names_in, statements, substitute, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.memory import gathers_rows_into_first
 from polyker.ir.dtypes import i64
@@ -56,7 +56,7 @@ def prefetch_gathers(kernel: KernelIR, target: Target) -> KernelIR:
     last, second, line = target.caches[-1].size // 2, target.cache(2).size, target.caches[0].line
     least = max(second, min(last, target.memory.pages * PAGE))
     large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > least}
-    if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
+    if not large or not any(isinstance(s, Let) and has_load(s.value) for s in statements(kernel.body)):
         return kernel
     counting = _GatherPrefetcher(large, {}, second // 2, line)
     counting.block(kernel.body)
@@ -72,10 +72,6 @@ def bytes_of(buffer: Buffer) -> int:
     """Return the bytes of a buffer of constant shape, 0 for another."""
     sizes = [int(s.value.real) if isinstance(s, Const) else 0 for s in buffer.shape]
     return prod(sizes) * buffer.dtype.itemsize
-
-
-def _loads(expr: KExpr) -> bool:
-    return any(isinstance(e, Load) for e in subexpressions(expr))
 
 
 def _with_end(vector: For) -> For:
@@ -162,8 +158,6 @@ class _GatherPrefetcher:
                     bound |= {name}
                 case Store():
                     result += [*self._prefetches(stmt, loops, later), stmt]
-                case If(body=body, orelse=orelse):
-                    result.append(replace(stmt, body=self.block(body), orelse=self.block(orelse)))
                 case Allocate(body=body):
                     result.append(replace(stmt, body=self.block(body, loops, later, bound)))
                 case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL, step=1, body=body):
@@ -174,10 +168,10 @@ class _GatherPrefetcher:
                     result += [*self._lanes(stmt, loops, later, bound), vector if goes_on else _with_end(vector)]
                 case For(kind=LoopKind.STREAM, step=1):
                     result += [*self._heads(stmt, loops, later), stmt]
-                case For(kind=kind, body=body) if kind is not LoopKind.UNROLL:  # tiles look nothing up
-                    result.append(replace(stmt, body=self.block(body)))
-                case _:
+                case For(kind=LoopKind.UNROLL):  # tiles look nothing up
                     result.append(stmt)
+                case _:
+                    result.append(with_blocks(stmt, self.block))
         return tuple(result)
 
     def _heads(self, row: For, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
@@ -226,7 +220,7 @@ class _GatherPrefetcher:
         """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""
         mine = (n for n in reversed(range(len(loops))) if loops[n].var in names_in(value))
         place = next((n for n in mine if loops[n].kind is not LoopKind.UNROLL), None)
-        if place is None or not _loads(value) or value.dtype != i64:
+        if place is None or not has_load(value) or value.dtype != i64:
             return None
         owner = loops[place]
         if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
@@ -238,8 +232,8 @@ class _GatherPrefetcher:
     def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
         """Return the prefetches of what later iterations gather with a statement."""
         found: list[Stmt] = []
-        for e in (e for x in expressions(stmt) for e in subexpressions(x)):
-            if not isinstance(e, Load) or e.buffer not in self.large:
+        for e in loads_in(*expressions(stmt)):
+            if e.buffer not in self.large:
                 continue
             used = {n for i in e.indices for n in names_in(i)} & set(later)
             indices = (self._next_row(e, loops, used) if used else None) or tuple(

@@ -28,13 +28,11 @@ from math import inf, prod
 from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
-    Allocate,
     Const,
     For,
     If,
     KernelIR,
     KExpr,
-    Launch,
     Let,
     Load,
     LoopKind,
@@ -45,7 +43,7 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, uses
+from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, uses, with_blocks
 from polyker.codegen.passes.own_buffers import StoreNest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
@@ -95,16 +93,12 @@ class _Filler:
 
     def _statement(self, stmt: Stmt) -> Stmt:
         match stmt:
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=self.block(body), orelse=self.block(orelse))
             case For() if (
                 (nest := nest_of(stmt)) is not None and nest.vector is not None and _is_cheap(nest.store.value)
             ):
                 return _all_columns(nest)
-            case For(body=body) | Allocate(body=body) | Launch(body=body):
-                return replace(stmt, body=self.block(body))
             case _:
-                return stmt
+                return with_blocks(stmt, self.block)
 
     def _cut(self, outer: For) -> _Cut | None:
         """Return a nest whose unrolled loops end at sizes; None where it cannot be computed whole."""

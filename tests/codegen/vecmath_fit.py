@@ -302,7 +302,8 @@ HEADER = """\
 PIECES_HEADER = """\
 # Functions in 32 pieces: row i of 32 values holds the factors of (a - left)^i, in the order of the five bits of a + 1 that
 # tell the intervals (the exponent's last two, the significand's first three)."""
-INVERSES_HEADER = "# A number near 1 / m for each interval of m (codegen/vecmath/pow_lookup.py), and minus its logarithm in two parts."
+INVERSES_HEADER = """\
+# A number near 1 / m for each interval of m (codegen/vecmath/pow_lookup.py), and minus its logarithm in two parts."""
 
 
 def show_pieces(name: str, rows: list[list[mpf]], error: mpf | None = None) -> str:

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyker.codegen.ir.kernel import (
-    Const,
-    For,
-    Guard,
-    KExpr,
-    Let,
-    Load,
-    LoopKind,
-    Op,
-    Prefetch,
-    StmtBlock,
-    Store,
-    Var,
-)
+from polyker.codegen.ir.kernel import Const, For, Guard, KExpr, Let, Load, LoopKind, Op, Prefetch, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import as_constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import expressions, subexpressions, substitute, values_of
 from polyker.codegen.llvm.access import memory

@@ -46,7 +46,7 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.walk import statements, uses
+from polyker.codegen.ir.walk import statements, uses, with_blocks
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_
 
@@ -81,11 +81,10 @@ class _Writer:
                         stmt.kind is not LoopKind.THREAD and launch is not None and not _once(stmt, launch)
                     )
                     found.append(replace(stmt, body=self.block(body, buffers, launch, inner, again=more)))
-                case If(condition=condition, body=body, orelse=orelse):
+                case If(condition=condition):
                     if thread is not None and uses(thread.var, condition) and _combines((stmt,)):
                         raise InternalError("some threads of a launch do not combine what the others do")
-                    parts = (self.block(b, buffers, launch, thread, again=again) for b in (body, orelse))
-                    found.append(If(stmt.condition, *parts))
+                    found.append(with_blocks(stmt, lambda b: self.block(b, buffers, launch, thread, again=again)))
                 case Allocate(buffers=held, body=body):
                     alive = {**buffers, **{b.name: b.dtype for b in held}}
                     found.append(Allocate(held, self.block(body, alive, launch, thread, again=again)))

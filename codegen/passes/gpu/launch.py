@@ -28,7 +28,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import polynomial
 from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
-from polyker.codegen.ir.walk import allocated, bound_by, buffers_of, expressions, names_in, statements
+from polyker.codegen.ir.walk import allocated, bound_by, buffers_of, expressions, names_in, statements, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
@@ -78,9 +78,8 @@ def launches(kernel: KernelIR) -> KernelIR:
             case For(body=body):
                 inner = {**ranges, stmt.var: _range(stmt, ranges)}
                 return (replace(stmt, body=block(body, inner, known | {stmt.var}, held)),)
-            case If(body=body, orelse=orelse):
-                parts = (block(b, ranges, known, held) for b in (body, orelse))
-                return (If(stmt.condition, *parts),)
+            case If():
+                return (with_blocks(stmt, lambda b: block(b, ranges, known, held)),)
             case Allocate(buffers=buffers, body=body):
                 return block(body, ranges, known, (*held, *buffers))
             case _:
@@ -102,9 +101,6 @@ def _launch(name: str, loop: For, ranges: dict[str, IndexRange], known: frozense
     blocks: dict[str, list[KExpr | None]] = {a: [] for a in AXES}
     threads = dict.fromkeys(AXES, 1)
 
-    def count_blocks(block: StmtBlock, around: tuple[For, ...]) -> StmtBlock:
-        return tuple(counted(stmt, around) for stmt in block)
-
     def counted(stmt: Stmt, around: tuple[For, ...]) -> Stmt:
         match stmt:
             case For(kind=LoopKind.THREAD):
@@ -115,15 +111,8 @@ def _launch(name: str, loop: For, ranges: dict[str, IndexRange], known: frozense
                 stmt = replace(stmt, lanes=max(0, int(trips.value.real)) if isinstance(trips, Const) else 0)
             case _:
                 pass
-        match stmt:
-            case For(body=body):
-                return replace(stmt, body=count_blocks(body, (*around, stmt)))
-            case Allocate(body=body):
-                return replace(stmt, body=count_blocks(body, around))
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=count_blocks(body, around), orelse=count_blocks(orelse, around))
-            case _:
-                return stmt
+        inside = (*around, stmt) if isinstance(stmt, For) else around
+        return with_blocks(stmt, lambda block: tuple(counted(s, inside) for s in block))
 
     outermost = counted(loop, ())
     assert isinstance(outermost, For)
@@ -152,12 +141,8 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
         match stmt:
             case For(kind=LoopKind.BLOCK):
                 return end_together(stmt, grid, again=again)
-            case For(body=body) | Allocate(body=body):
-                return replace(stmt, body=block(body))
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=block(body), orelse=block(orelse))
             case _:
-                return stmt
+                return with_blocks(stmt, block)
 
     if any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body)):
         return replace(loop, body=block(loop.body))
