@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, identifier, is_index, is_single, magnitude
+from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, identifier, is_single, magnitude
 from polyker.codegen.cuda.functions import PLACE, code_of, listed
 from polyker.codegen.ir.kernel import (
     WARP,
@@ -42,7 +42,7 @@ from polyker.codegen.ir.kernel import (
     VectorStore,
     Wait,
 )
-from polyker.codegen.ir.polynomial import polynomial
+from polyker.codegen.ir.polynomial import is_arithmetic, polynomial
 from polyker.codegen.ir.simplify_index import IndexRange, bounds
 from polyker.codegen.ir.walk import expressions, statements, subexpressions, uses
 from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
@@ -422,7 +422,7 @@ def _length(loop: For) -> int:
     inside = list(statements(loop.body))
     nodes = (e for s in inside for top in expressions(s) for e in subexpressions(top))
     return len(inside) + FUNCTION_STATEMENTS * sum(
-        isinstance(e, Op) and e.op in _LONG and not is_index(e) for e in nodes
+        isinstance(e, Op) and e.op in _LONG and not is_arithmetic(e) for e in nodes
     )
 
 

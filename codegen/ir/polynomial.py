@@ -6,11 +6,22 @@ kept in the signed range. Everything else (floordiv, a Load, a Convert, ...) is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, Load, Op, Store, Var
+from polyker.errors.base import InternalError
 from polyker.ir.dtypes import i64
+
+# Operations on integers; a quotient by zero is zero.
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "minimum": min, "maximum": max,
+    "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "and": lambda a, b: bool(a and b), "or": lambda a, b: bool(a or b),
+}  # fmt: skip
 
 Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
 Poly: TypeAlias = Mapping[Monomial, int]
@@ -123,17 +134,40 @@ def _of(expr: Op, leaf: Callable[[KExpr], Poly]) -> Poly:
         case "minimum" | "maximum" | "floordiv" | "mod" as op:
             values = [as_constant(polynomial(a, leaf)) for a in args]
             known = [v for v in values if v is not None]
-            return leaf(expr) if len(known) < len(values) else constant(_folded(op, known))
+            return leaf(expr) if len(known) < len(values) else constant(reduce(_OPERATIONS[op], known))
         case _:
             return leaf(expr)
 
 
-def _folded(op: str, values: list[int]) -> int:
-    if op in ("minimum", "maximum"):
-        return min(values) if op == "minimum" else max(values)
-    if values[1] == 0:
-        return 0
-    return values[0] // values[1] if op == "floordiv" else values[0] % values[1]
+def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
+    """Return the value of index arithmetic or a condition on it, 0 or 1, or None where it holds anything else.
+
+    >>> value_of(Op("floordiv", (Var("n"), Const(4))), {"n": 9})
+    2
+    """
+    match expr:
+        case Const(value=value, dtype=dtype):
+            return int(value.real) if dtype.kind in "iub" else None
+        case Var(name=name):
+            return values.get(name)
+        case Op(op="where", args=(c, a, b)) if (holds := value_of(c, values)) is not None:
+            return value_of(a if holds else b, values)
+        case Op(op="neg" | "not" as op, args=(a,)) if (found := value_of(a, values)) is not None:
+            return -found if op == "neg" else int(not found)
+        case Op(op=op, args=args) if op in _OPERATIONS:
+            found_all = [value_of(a, values) for a in args]
+            known = [v for v in found_all if v is not None]
+            return int(reduce(_OPERATIONS[op], known)) if len(known) == len(args) else None
+        case _:
+            return None
+
+
+def evaluate(expr: KExpr, values: Mapping[str, int]) -> int:
+    """Return the value of an index expression of the host: a number of blocks, a bound of a time loop, an extent."""
+    found = value_of(expr, values)
+    if found is None:
+        raise InternalError(f"{expr} has no value on the host")
+    return found
 
 
 def same_element(a: Load | Store, b: Load | Store) -> bool:
@@ -143,15 +177,23 @@ def same_element(a: Load | Store, b: Load | Store) -> bool:
     return a.indices == b.indices or tuple(map(polynomial, a.indices)) == tuple(map(polynomial, b.indices))
 
 
-def is_index(expr: KExpr) -> bool:
+RING = ("add", "sub", "mul", "neg")
+
+
+def is_index(expr: KExpr, operations: tuple[str, ...] = RING) -> bool:
     """Return whether an i64 expression is arithmetic on variables and constants, without memory and functions."""
     match expr:
         case Var() | Const():
             return True
-        case Op(op="add" | "sub" | "mul" | "neg", args=args):
-            return all(is_index(a) for a in args)
+        case Op(op=op, args=args):
+            return op in operations and all(is_index(a, operations) for a in args)
         case _:
             return False
+
+
+def is_arithmetic(expr: KExpr) -> bool:
+    """Return whether an expression is arithmetic on variables and constants, quotients and extrema among it."""
+    return is_index(expr, (*RING, "floordiv", "mod", "minimum", "maximum"))
 
 
 def expression(poly: Poly) -> KExpr:
@@ -181,11 +223,12 @@ def constant_length(loop: For) -> int | None:
     return as_constant(minus(polynomial(loop.hi), polynomial(loop.lo)))
 
 
-def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:
+def offset_of(buffer: Buffer, indices: Iterable[KExpr | Poly]) -> Poly:
     """Return where an element lies in its buffer, in elements."""
     offset: Poly = {}
     for index, stride in zip(indices, buffer.strides, strict=True):
-        offset = plus(offset, times(polynomial(index), polynomial(stride)))
+        place = index if isinstance(index, Mapping) else polynomial(index)
+        offset = plus(offset, times(place, polynomial(stride)))
     return offset
 
 

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from polyker.codegen.ir.kernel import (
-    Allocate,
-    Const,
-    For,
-    Guard,
-    If,
-    KExpr,
-    Let,
-    Load,
-    LoopKind,
-    Op,
-    StmtBlock,
-    Store,
-    Var,
-)
+from polyker.codegen.ir.kernel import Allocate, For, Guard, If, KExpr, Let, Load, LoopKind, Op, StmtBlock, Store
+from polyker.codegen.ir.polynomial import value_of
 from polyker.codegen.ir.walk import operands
 from polyker.ir.functions import cost_of
-
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
-    "minimum": min,
-    "maximum": max,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-}
 
 
 def exceeds(block: StmtBlock, sizes: Mapping[str, int], limit: int) -> bool:
@@ -105,25 +74,3 @@ def cost(expr: KExpr) -> int:
             case _:
                 stack.extend(operands(node))
     return total
-
-
-def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
-    """Return the value of an expression of loop bounds, or None where it holds anything else."""
-    match expr:
-        case Const(value=value, dtype=dtype):
-            return int(value.real) if dtype.is_integer else None
-        case Var(name=name):
-            return values.get(name)
-        case Op(op=op) if op in _ARITHMETIC or op == "neg":
-            found = [value_of(e, values) for e in operands(expr)]
-            if any(v is None for v in found):
-                return None
-            numbers = [v for v in found if v is not None]
-            if op == "neg":
-                return -numbers[0]
-            result = numbers[0]
-            for number in numbers[1:]:
-                result = _ARITHMETIC[op](result, number)
-            return result
-        case _:
-            return None

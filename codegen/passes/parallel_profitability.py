@@ -27,6 +27,7 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.ir.polynomial import is_arithmetic
 from polyker.codegen.ir.simplify_index import FALSE, TRUE, has_load, simplify_expression
 from polyker.codegen.ir.walk import is_parallel, substitute, with_blocks
 from polyker.codegen.ir.work import cost
@@ -125,7 +126,8 @@ class _Estimate:
                     terms.append(inside)
                 case Let(name=name, value=value):
                     terms.append(Const(cost(value)))
-                    values[name] = substitute(value, values) if _is_index(value) else Const(0)
+                    index = value.dtype == i64 and is_arithmetic(value)
+                    values[name] = substitute(value, values) if index else Const(0)
                 case Store(value=value):
                     terms.append(Const(1 + cost(value)))
                 case Guard(condition=condition):
@@ -171,14 +173,3 @@ class _Estimate:
             known = Let(f"{self._name}.{len(self.lets)}", value)
             self.lets.append(known)
         return Var(known.name)
-
-
-def _is_index(expr: KExpr) -> bool:
-    """Return whether an expression is arithmetic of indices, without loads."""
-    match expr:
-        case Const() | Var():
-            return expr.dtype == i64
-        case Op(args=args):
-            return expr.dtype == i64 and all(_is_index(a) for a in args)
-        case _:
-            return False

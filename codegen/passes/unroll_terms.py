@@ -27,7 +27,6 @@ from polyker.codegen.ir.kernel import (
     KernelIR,
     KExpr,
     Let,
-    Load,
     LoopKind,
     Op,
     Prefetch,
@@ -37,13 +36,13 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.polynomial import Monomial, Poly, constant, expression, plus, polynomial, scaled, times
+from polyker.codegen.ir.polynomial import Monomial, Poly, constant, expression, offset_of, plus, polynomial, scaled
 from polyker.codegen.ir.walk import (
     allocated,
     expressions,
+    loads_in,
     names_in,
     statements,
-    subexpressions,
     substitute,
     uses,
     values_of,
@@ -141,8 +140,8 @@ def _spread(block: StmtBlock, trips: Mapping[str, int]) -> Iterator[tuple[tuple[
             case For(kind=LoopKind.UNROLL, var=var, body=body):
                 yield from _spread(body, {**trips, var: trip_count(s) or 0})
             case For(var=var, body=body):
-                for e in (e for t in body for top in expressions(t) for e in subexpressions(top)):
-                    if isinstance(e, Load) and not uses(var, *e.indices):
+                for e in (e for t in body for e in loads_in(*expressions(t))):
+                    if not uses(var, *e.indices):
                         names = names_in(*e.indices)
                         yield (e.buffer, e.indices), prod([trips[n] for n in trips if n in names])
             case _:
@@ -191,12 +190,9 @@ def _places(block: StmtBlock, values: Mapping[str, KExpr], buffers: Mapping[str,
             case For(body=body):
                 yield from _places(body, values, buffers)
             case Store(value=value):
-                for e in subexpressions(value):
-                    if isinstance(e, Load) and buffers[e.buffer].space is not Space.STACK:
-                        place: Poly = {}
-                        for index, stride in zip(e.indices, buffers[e.buffer].strides, strict=True):
-                            place = plus(place, times(polynomial(substitute(index, values)), polynomial(stride)))
-                        yield e.buffer, place
+                for e in loads_in(value):
+                    if buffers[e.buffer].space is not Space.STACK:
+                        yield e.buffer, offset_of(buffers[e.buffer], (substitute(i, values) for i in e.indices))
 
 
 def _tile(block: StmtBlock) -> tuple[int, int]:
@@ -250,14 +246,10 @@ class _TermUnroller:
         if trip is not None and trip < 2 * size:
             return [loop]
         group = Var(f"{loop.var}.group")
-        whole = whole_groups(loop, size)
         first, rest = _plus(group, 1), self._unasked(loop.body, loop.var, size)
         once = For(loop.var, group, first, loop.body, 1, LoopKind.UNROLL, 1, 1)
         others = For(loop.var, first, _plus(group, size), rest, 1, LoopKind.UNROLL, size - 1, size - 1)
-        groups = None if trip is None else trip // size
-        found: list[Stmt] = [replace(loop, var=group.name, hi=whole, body=(once, others), step=size, trip=groups)]
-        left = None if trip is None else trip % size
-        return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
+        return by_groups(loop, size, (once, others), group.name)
 
     def _unasked(self, block: StmtBlock, var: str, size: int) -> StmtBlock:
         """Return a tile without the prefetches that so many iterations before and after it make."""
@@ -267,9 +259,7 @@ class _TermUnroller:
     def _moves(self, prefetches: Prefetch, var: str) -> float:
         """Return how many bytes a request moves on with each term, infinite where that is not constant."""
         buffer = self.buffers[prefetches.buffer]
-        place: Poly = {}
-        for index, stride in zip(prefetches.indices, buffer.strides, strict=True):
-            place = plus(place, times(polynomial(index), polynomial(stride)))
+        place = offset_of(buffer, prefetches.indices)
         found = [m for m in place if any(uses(var, a) for a in m)]
         if any(m != (Var(var),) for m in found):
             return inf
@@ -280,7 +270,15 @@ def _plus(var: Var, value: int) -> KExpr:
     return Op("add", (var, Const(value)))
 
 
-def whole_groups(loop: For, size: int) -> KExpr:
+def by_groups(loop: For, size: int, body: StmtBlock, var: str) -> list[Stmt]:
+    """Return the loop over whole groups of `size` terms, its body and variable given, and the one over the rest, if any."""
+    trip, end = trip_count(loop), _whole_groups(loop, size)
+    left = None if trip is None else trip % size
+    groups = replace(loop, var=var, hi=end, body=body, step=size, trip=None if trip is None else trip // size)
+    return [groups] if left == 0 else [groups, replace(loop, lo=end, trip=left)]
+
+
+def _whole_groups(loop: For, size: int) -> KExpr:
     """Return where the whole groups of a loop's terms end."""
     if (trip := trip_count(loop)) is not None:
         return expression(plus(polynomial(loop.lo), constant(trip - trip % size)))

@@ -5,7 +5,7 @@ import pytest
 
 import polyker as pk
 from polyker.api.compiling import target_named
-from polyker.codegen.host import evaluate
+from polyker.codegen.ir.polynomial import evaluate
 from polyker.codegen.ir.kernel import Const, Op, Var
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError
 from polyker.ir.dtypes import bool_
