@@ -46,7 +46,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import Poly, atom, is_index, polynomial, same_element
 from polyker.codegen.ir.swizzled import swizzle_of_buffer
-from polyker.codegen.ir.walk import subexpressions
+from polyker.codegen.ir.walk import loads_in
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType
 from polyker.schedule.tree.swizzle import Swizzle
@@ -65,7 +65,7 @@ def _whole(value: int, dtype: DType) -> Array:
 
 @lru_cache(1024)
 def _loads(value: KExpr) -> frozenset[str]:
-    return frozenset(e.buffer for e in subexpressions(value) if isinstance(e, Load))
+    return frozenset(load.buffer for load in loads_in(value))
 
 
 def _spread(value: Array, shape: tuple[int, ...]) -> Array:

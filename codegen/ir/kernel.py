@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from polyker.ir.dtypes import DType, i64
 
+AXES = ("x", "y", "z")
 # Threads of a GPU that run together, and bytes that one of them may access at once.
 WARP, MAX_ACCESS_BYTES = 32, 16
 

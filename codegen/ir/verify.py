@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 
 from polyker.codegen.ir.kernel import (
+    AXES,
     COPIED,
     FORMS,
     MAX_ACCESS_BYTES,
@@ -43,7 +44,7 @@ from polyker.codegen.ir.kernel import (
     Wide,
 )
 from polyker.codegen.ir.polynomial import as_constant, is_dense, is_multiple, offset_of, polynomial
-from polyker.codegen.ir.walk import blocks_of, expressions, is_zero, on_gpu, statements, subexpressions
+from polyker.codegen.ir.walk import blocks_of, expressions, is_zero, loads_in, on_gpu, statements
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
@@ -51,7 +52,6 @@ from polyker.ir.functions import TABLE
 from polyker.schedule.tree.swizzle import why_not_swizzled
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
-_AXES = ("x", "y", "z")
 _OF_LAUNCHES = (LoopKind.BLOCK, LoopKind.THREAD)
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS, *FORMS})
@@ -208,7 +208,7 @@ def _check_written(block: StmtBlock) -> tuple[frozenset[str], frozenset[str]]:
     """Return the buffers that a block of a Launch writes and reads; what is allocated in it and read is written in its extent."""
     written, read = frozenset[str](), frozenset[str]()
     for stmt in block:
-        read |= {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
+        read |= {load.buffer for load in loads_in(*expressions(stmt))}
         match stmt:
             case Store(buffer=name) | VectorStore(buffer=name) | Combine(buffer=name):
                 written |= {name}
@@ -279,7 +279,7 @@ def _loop(loop: For, scope: _Scope) -> None:
     if loop.kind in _OF_LAUNCHES:
         waits = scope.launched == (False,) * 6 and not loop.axis
         _check(
-            waits or (loop.axis in _AXES and scope.launched is not None),
+            waits or (loop.axis in AXES and scope.launched is not None),
             "a BLOCK or THREAD loop has an axis, in a Launch",
             header,
         )
@@ -301,7 +301,7 @@ def _loop(loop: For, scope: _Scope) -> None:
         shared = {name: b for name, b in inner.buffers.items() if b.space is not Space.STACK}
         inner = replace(inner, buffers=shared, in_parallel=True)
     if loop.axis and scope.launched is not None:
-        place = _AXES.index(loop.axis) + 3 * (loop.kind is LoopKind.THREAD)
+        place = AXES.index(loop.axis) + 3 * (loop.kind is LoopKind.THREAD)
         inner = replace(inner, launched=tuple(x and n != place for n, x in enumerate(scope.launched)))
     _block(loop.body, inner)
 

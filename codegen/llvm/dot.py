@@ -5,7 +5,7 @@ adds them (polyker.ir.instructions). Where a processor has none, and for single 
 from __future__ import annotations
 
 from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op
-from polyker.codegen.ir.polynomial import as_constant, plus, scaled
+from polyker.codegen.ir.polynomial import as_constant, minus
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.convert import ElementValue, convert
@@ -137,7 +137,7 @@ def _neighbour_elements(e: EmitterScope, loads: list[Load]) -> ElementValue | No
     count, place = len(loads), e.places[loads[0].buffer]
     first = e.offset(loads[0].buffer, loads[0].indices)
     for p, load in enumerate(loads):
-        step = as_constant(plus(e.offset(load.buffer, load.indices), scaled(first, -1)))
+        step = as_constant(minus(e.offset(load.buffer, load.indices), first))
         if step != p:
             return None
     base, step_of_lanes, varying = e.split(first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, LoopKind, Op, Space, Store, Var
-from polyker.codegen.ir.polynomial import Poly, as_constant, plus, polynomial, scaled
+from polyker.codegen.ir.polynomial import Poly, as_constant, minus, polynomial
 from polyker.codegen.ir.walk import loaded, statements, substitute
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.statements import Statements
@@ -34,7 +34,7 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
         for store in (s for s in row.body if isinstance(s, Store)):
             first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
             offset = e.offset(store.buffer, first)
-            along = plus(e.offset(store.buffer, store.indices), scaled(offset, -1))
+            along = minus(e.offset(store.buffer, store.indices), offset)
             if along.get((Var(row.var),), 0) != 1 or not split_by_lines(code, place, offset, asked):
                 return None
     return begins(code, place, line, asked)

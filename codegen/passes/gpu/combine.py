@@ -23,6 +23,7 @@ from dataclasses import replace
 from itertools import count
 
 from polyker.codegen.ir.kernel import (
+    AXES,
     WARP,
     Allocate,
     Barrier,
@@ -213,6 +214,6 @@ def _update(stmt: Combine, buffers: dict[str, DType], value: KExpr) -> Store:
 def _once(loop: For, launch: Launch) -> bool:
     """Return whether a loop is known to run at most once in each block."""
     if loop.kind is LoopKind.BLOCK:
-        blocks = launch.grid["xyz".index(loop.axis)]
+        blocks = launch.grid[AXES.index(loop.axis)]
         return isinstance(blocks, Const) and loop.most is not None and loop.most <= int(blocks.value.real)
     return loop.trip is not None and loop.trip <= 1

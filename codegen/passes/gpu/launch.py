@@ -10,6 +10,7 @@ from math import prod
 
 from polyker.codegen.ir.greatest import greatest
 from polyker.codegen.ir.kernel import (
+    AXES,
     Allocate,
     Barrier,
     Buffer,
@@ -33,8 +34,6 @@ from polyker.codegen.passes.simplify import trip_count
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
 from polyker.machine.model import Gpu
-
-AXES = ("x", "y", "z")
 
 # The most blocks that a grid may have along each axis (CUDA C++ Programming Guide, compute capabilities). Blocks take the
 # iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
@@ -76,7 +75,7 @@ def launches(kernel: KernelIR) -> KernelIR:
             case For(kind=LoopKind.BLOCK):
                 return (_launch(f"kernel{next(numbers)}", stmt, ranges, known),)
             case For(body=body):
-                inner = {**ranges, stmt.var: _range(stmt, ranges)}
+                inner = {**ranges, stmt.var: loop_range(stmt, ranges)}
                 return (replace(stmt, body=block(body, inner, known | {stmt.var}, held)),)
             case If():
                 return (with_blocks(stmt, lambda b: block(b, ranges, known, held)),)
@@ -92,7 +91,8 @@ def _is_mapped(stmt: Stmt) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements((stmt,)))
 
 
-def _range(loop: For, ranges: dict[str, IndexRange]) -> IndexRange:
+def loop_range(loop: For, ranges: Mapping[str, IndexRange]) -> IndexRange:
+    """Return the least and the greatest value of a loop's variable."""
     greatest = bounds(polynomial(loop.hi), ranges)[1]
     return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
 

@@ -42,7 +42,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.number_facts import FINITE, May, facts, may
 from polyker.codegen.ir.polynomial import as_constant, polynomial
-from polyker.codegen.ir.walk import blocks_of, bound_by, rebuild, statements, subexpressions, with_blocks
+from polyker.codegen.ir.walk import blocks_of, bound_by, loads_in, rebuild, statements, with_blocks
 from polyker.codegen.ir.work import exceeds
 from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS, results
 from polyker.cost.operation_cost import LOOKED_THROUGH
@@ -127,11 +127,11 @@ def _tiles(block: StmtBlock) -> StmtBlock:
 def _inputs(kernel: KernelIR, terms: list[Op]) -> list[Buffer]:
     """Return the buffers of floats that nobody writes and that the terms depend on."""
     seen: set[str] = set()
-    new = {e.buffer for t in terms for e in subexpressions(t) if isinstance(e, Load)}
+    new = {load.buffer for load in loads_in(*terms)}
     while new:
         seen |= new
         stored = [s.value for s in statements(kernel.body) if isinstance(s, Store) and s.buffer in new]
-        new = {e.buffer for v in stored for e in subexpressions(v) if isinstance(e, Load)} - seen
+        new = {load.buffer for load in loads_in(*stored)} - seen
     return [
         b for b in kernel.buffers
         if b.name in seen and b.space is Space.ARGUMENT and not b.writable and b.dtype.kind == "f"
