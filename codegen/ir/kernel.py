@@ -1,8 +1,8 @@
 """The Kernel IR: a loop nest over buffers. What the schedule decided is explicit here; nothing is left to be analysed.
 
 Every expression has a dtype; loop variables, sizes and strides are i64. Index arithmetic is i64 throughout.
-Three consumers: `polyker.codegen.ir.verify`, the NumPy interpreter `polyker.codegen.ir.interpret`, and the printers (LLVM IR;
-CUDA).
+Three consumers: `polyker.codegen.ir.verify`, the printers (LLVM IR; CUDA), and in the tests an interpreter in NumPy
+(`tests/codegen/interpret.py`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from polyker.codegen.ir.interpret_statements import Array, Failed, Interpreter
 from polyker.codegen.ir.kernel import (
     AXES,
     WARP,
@@ -38,6 +37,7 @@ from polyker.codegen.ir.kernel import (
     Wait,
 )
 from polyker.errors.base import InternalError
+from tests.codegen.interpret_statements import Array, Failed, Interpreter
 
 T = TypeVar("T")
 ThreadPlace = tuple[int, int, int]

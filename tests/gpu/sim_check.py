@@ -59,9 +59,7 @@ def run_checked(
         if sanitizer == "thread" and (setarch := shutil.which("setarch")) is not None:
             command = [setarch, "-R", *command]  # gcc's ThreadSanitizer does not know every layout of addresses
         environment = {**os.environ, **_OPTIONS, "POLYKER_SIM_SEED": str(seed)}
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, timeout=SECONDS, env=environment, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment, check=False)
         raw = found.read_bytes() if found.exists() else b""
     report = "" if done.returncode == 0 else done.stderr or f"the program ended with {done.returncode}"
     if len(raw) != 8 + sum(a.nbytes for a in dense):
