@@ -7,13 +7,11 @@ invariants and elimination of common subexpressions happen while the text is wri
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from polyker.codegen.llvm.fold import fold_binary, fold_compare, neutral, number, numbers
+from polyker.codegen.vecmath.core.build import literal
 from polyker.ir.instructions import DotProduct
 
 LLVM_TYPES = {
@@ -45,19 +43,6 @@ class Reg(NamedTuple):
     def is_constant(self) -> bool:
         """Whether it is a literal."""
         return not self.text.startswith("%")
-
-
-def literal(value: bool | int | float, elem: str) -> str:
-    """Return the LLVM text of a scalar constant of element type `elem`."""
-    if elem == "i1":
-        return "true" if value else "false"
-    if elem[0] == "i":
-        bits = int(elem[1:])
-        return str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
-    with np.errstate(over="ignore"):
-        number = float(np.float32(value)) if elem == "float" else float(value)
-    bits = 0x7FF8 << 48 if number != number else struct.unpack("<Q", struct.pack("<d", number))[0]
-    return f"0x{bits:016X}"
 
 
 def const(value: bool | int | float, elem: str) -> Reg:
@@ -377,6 +362,10 @@ class IRBuilder:
         return self.pure(
             f"shufflevector {a.typed}, {other}, <{len(lanes)} x i32> <{order}>", a.elem, len(lanes), operands
         )
+
+    def lanes(self, a: Reg, lanes: list[int]) -> Reg:
+        """Return some lanes of a vector, a single one as a scalar."""
+        return self.extract(a, lanes[0]) if len(lanes) == 1 else self.shuffle(a, None, lanes)
 
     def any(self, mask: Reg) -> Reg:
         """Return whether some lane of an i1 vector is true."""

@@ -83,13 +83,11 @@ def _parts(b: IRBuilder, place: BufferPointer, pointer: Reg) -> list[Reg]:
 
 
 def _value(b: IRBuilder, dtype: DType, raw: list[Reg]) -> ElementValue:
-    parts = [from_memory(b, dtype.real, r) for r in raw]
-    return ElementValue(dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(dtype, *(from_memory(b, dtype.real, r) for r in raw))
 
 
 def _raw(b: IRBuilder, value: ElementValue) -> list[Reg]:
-    parts = [value.re] if value.im is None else [value.re, value.im]
-    return [to_memory(b, value.dtype.real, p) for p in parts]
+    return [to_memory(b, value.dtype.real, p) for p in value.parts]
 
 
 def _read(
@@ -202,12 +200,12 @@ def load_apart(b: IRBuilder, place: BufferPointer, pointers: list[Reg], lanes: i
     """
     found = [load_scalar(b, place, p) for p in pointers]
     parts = []
-    for column in zip(*([v.re] if v.im is None else [v.re, v.im] for v in found), strict=True):
+    for column in zip(*(v.parts for v in found), strict=True):
         whole = Reg("poison", column[0].elem, lanes, 0)
         for lane, value in enumerate(column):
             whole = b.insert(whole, value, lane)
         parts.append(whole)
-    return ElementValue(place.buffer.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(place.buffer.dtype, *parts)
 
 
 def store_vector(
@@ -269,7 +267,7 @@ def _reversed(b: IRBuilder, reg: Reg) -> Reg:
 
 def reverse(b: IRBuilder, value: ElementValue) -> ElementValue:
     """Return the value with its lanes in reverse order."""
-    return ElementValue(value.dtype, _reversed(b, value.re), None if value.im is None else _reversed(b, value.im))
+    return value.each(lambda part: _reversed(b, part))
 
 
 def reverse_mask(b: IRBuilder, mask: Reg | None) -> Reg | None:
@@ -362,12 +360,9 @@ def last_active(b: IRBuilder, value: ElementValue, mask: Reg | None) -> ElementV
     """Return the value of the last active lane as a uniform value."""
     count = value.lanes
     value = splat_value(b, value, count)
-    parts = [value.re] if value.im is None else [value.re, value.im]
     if mask is None:
-        picked = [b.extract(p, count - 1) for p in parts]
-    else:
-        # The highest lane number among the active ones; 0 where there is none, and then nothing is stored.
-        number = b.select(mask, vector(list(range(count)), "i32"), b.splat(const(0, "i32"), count))
-        lane = b.call(f"llvm.vector.reduce.umax.v{count}i32", "i32", 1, (number,))
-        picked = [b.pure(f"extractelement {p.typed}, {lane.typed}", p.elem, 1, (p, lane)) for p in parts]
-    return ElementValue(value.dtype, picked[0], picked[1] if len(picked) > 1 else None)
+        return value.each(lambda part: b.extract(part, count - 1))
+    # The highest lane number among the active ones; 0 where there is none, and then nothing is stored.
+    number = b.select(mask, vector(list(range(count)), "i32"), b.splat(const(0, "i32"), count))
+    lane = b.call(f"llvm.vector.reduce.umax.v{count}i32", "i32", 1, (number,))
+    return value.each(lambda p: b.pure(f"extractelement {p.typed}, {lane.typed}", p.elem, 1, (p, lane)))

@@ -181,17 +181,12 @@ def _block(b: IRBuilder, place: BufferPointer, pointers: list[Reg], rows: int, s
 def _joined(b: IRBuilder, pieces: list[Reg | None]) -> Reg | None:
     """Return pieces of one length after another, the last ones perhaps undefined."""
     while len(pieces) > 1:
-        pieces = [_pair(b, x, y) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
+        pieces = [_mixed(b, x, y, None) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
 
 
-def _pair(b: IRBuilder, x: Reg | None, y: Reg | None) -> Reg | None:
+def _mixed(b: IRBuilder, x: Reg | None, y: Reg | None, order: list[int] | None) -> Reg | None:
+    """Return the lanes of two vectors in an order, None: as they are; an undefined one's may be any."""
     if x is None:
         return None
-    return b.shuffle(x, x if y is None else y, list(range(2 * x.lanes)))
-
-
-def _mixed(b: IRBuilder, x: Reg | None, y: Reg | None, order: list[int]) -> Reg | None:
-    if x is None:
-        return None
-    return b.shuffle(x, x if y is None else y, order)
+    return b.shuffle(x, x if y is None else y, list(range(2 * x.lanes)) if order is None else order)

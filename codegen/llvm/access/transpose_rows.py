@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import EmitterScope
-from polyker.codegen.llvm.text import IRBuilder, Reg, literal
+from polyker.codegen.llvm.text import IRBuilder, Reg, prefix_mask
 
 PIECE_BYTES = 16  # bytes: within so many every vector unit shuffles in one cycle
 
@@ -35,9 +35,7 @@ def transposed(e: EmitterScope, rows: TransposedRows) -> tuple[list[Reg], list[R
     columns, filled, lanes = rows.columns[:: rows.direction], len(rows.columns), rows.columns[0].lanes
     columns += [Reg("poison", columns[0].elem, lanes, 0)] * (lanes - filled)
     pointers = pointers_of(e, place, rows.corner, rows.stride, rows.count)
-    active = ", ".join(f"i1 {literal(k < filled, 'i1')}" for k in range(lanes))
-    mask = None if filled == lanes else Reg(f"<{active}>", "i1", lanes, 0)
-    return pointers, _turned(e.b, columns, place.itemsize), mask
+    return pointers, _turned(e.b, columns, place.itemsize), None if filled == lanes else prefix_mask(filled, lanes)
 
 
 def pointers_of(e: EmitterScope, place: BufferPointer, corner: Poly, stride: Poly, count: int) -> list[Reg]:

@@ -17,7 +17,6 @@ for those inside, and returns what `polyker.codegen.artifact.host_status` reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 
 from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED, Runtime
@@ -208,19 +207,13 @@ def _free(code: Statements, loop: For) -> set[str]:
     return found - set(code.kernel.integers)
 
 
-def _parts(value: ElementValue) -> Iterator[Reg]:
-    yield value.re
-    if value.im is not None:
-        yield value.im
-
-
 def _slots(participants: int, captured: dict[str, ElementValue]) -> dict[str, int]:
     """Return the word of the context that each captured value that is no constant begins at; one a part."""
     words: dict[str, int] = {}
     at = RegionContext.COUNTERS + 8 * participants + 2
     for name, value in captured.items():
         words[name] = at
-        at += sum(1 for _ in _parts(value))
+        at += len(value.parts)
     words[END] = at
     return words
 
@@ -253,7 +246,7 @@ def _context(
     for k, argument in enumerate(("%pointers", "%integers")):
         b.line(f"  store ptr {argument}, {_at(b, context, fixed + k).typed}, align 8")
     for key, value in captured.items():
-        for k, part in enumerate(_parts(value)):
+        for k, part in enumerate(value.parts):
             b.line(f"  store {part.typed}, {_at(b, context, slots[key] + k).typed}, align 8")
     return context
 
@@ -349,14 +342,11 @@ def _loaded(b: IRBuilder, context: Reg, word: int, value: ElementValue) -> Eleme
         part
         if part.is_constant
         else b.load(f"load {part.type}, {_at(b, context, word + k).typed}, align 8", part.elem, 1, ())
-        for k, part in enumerate(_parts(value))
+        for k, part in enumerate(value.parts)
     ]
-    return ElementValue(value.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(value.dtype, *parts)
 
 
 def _counted(b: IRBuilder, lo: Reg, number: Reg, step: int) -> Reg:
     """Return the value of the loop's variable in an iteration."""
     return b.binary("add", lo, b.binary("mul", number, const(step, "i64")))
-
-
-__all__ = ["PARTICIPATE", "is_even", "parallel_loop"]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from polyker.codegen.vecmath.core.tables import table
 
 ELEMENTS = {"float": ("f32", 32), "double": ("f64", 64)}
@@ -156,11 +158,11 @@ def literal(value: float, element: str) -> str:
         return "true" if value else "false"
     if element.startswith("i"):
         bits = int(element[1:])
-        number = int(value) & ((1 << bits) - 1)
-        return str(number - (1 << bits) if number >> (bits - 1) else number)
-    if element == "float":
-        value = struct.unpack("<f", struct.pack("<f", value))[0]
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+        return str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value)) if element == "float" else float(value)
+    bits = 0x7FF8 << 48 if number != number else struct.unpack("<Q", struct.pack("<d", number))[0]
+    return f"0x{bits:016X}"
 
 
 class MathBuilder:
