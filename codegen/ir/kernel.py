@@ -266,6 +266,12 @@ class For:
         return self.trip if self.trip is not None else self.lanes or None
 
 
+def loop_of(var: str, count: int, body: StmtBlock, kind: LoopKind = LoopKind.SERIAL, axis: str = "") -> For:
+    """Return a loop from 0 to a constant."""
+    lanes = 0 if kind is LoopKind.SERIAL else count
+    return For(var, Const(0), Const(count), body, 1, kind, lanes, count, axis=axis)
+
+
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """The extent in the kernel in which STACK or SHARED buffers are alive; their contents start undefined at each entry.

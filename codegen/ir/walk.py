@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import is_
@@ -94,17 +94,20 @@ def loaded(block: StmtBlock) -> frozenset[str]:
     return frozenset(load.buffer for load in loads_of(block))
 
 
+def read_by(stmt: Stmt) -> set[str]:
+    """Return the buffers that a statement, not one in it, reads."""
+    own = {stmt.source} if isinstance(stmt, Copy) else {stmt.buffer} if isinstance(stmt, VectorLoad) else set()
+    return own | {load.buffer for load in loads_in(*expressions(stmt))}
+
+
+def written_by(stmt: Stmt) -> set[str]:
+    """Return the buffers that a statement, not one in it, writes."""
+    return {stmt.buffer} if isinstance(stmt, Store | VectorStore | Copy | Combine) else set()
+
+
 def buffers_of(stmt: Stmt) -> set[str]:
     """Return the buffers that a statement, not one in it, reads or writes."""
-    found = {load.buffer for load in loads_in(*expressions(stmt))}
-    match stmt:
-        case Copy(buffer=buffer, source=source):
-            found |= {buffer, source}
-        case Store(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(buffer=buffer) | Combine(buffer=buffer):
-            found.add(buffer)
-        case _:
-            pass
-    return found
+    return read_by(stmt) | written_by(stmt)
 
 
 def bound_by(stmt: Stmt) -> tuple[str, ...]:
@@ -116,6 +119,25 @@ def bound_by(stmt: Stmt) -> tuple[str, ...]:
             return names
         case _:
             return ()
+
+
+def names_bound(block: StmtBlock) -> set[str]:
+    """Return the names that the statements of a block give to variables, values and buffers."""
+    found: set[str] = set()
+    for stmt in statements(block):
+        found.update(bound_by(stmt))
+        if isinstance(stmt, For):
+            found |= {stmt.var, stmt.thread}
+        elif isinstance(stmt, Allocate):
+            found.update(b.name for b in stmt.buffers)
+    return found
+
+
+def unused(taken: set[str], names: Iterable[str]) -> str:
+    """Return the first of some names that is not taken, which it is from then on."""
+    name = next(n for n in names if n not in taken)
+    taken.add(name)
+    return name
 
 
 def statements(block: StmtBlock) -> Iterator[Stmt]:

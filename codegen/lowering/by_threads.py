@@ -12,7 +12,6 @@ from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
     Commit,
-    Const,
     For,
     If,
     KExpr,
@@ -22,6 +21,7 @@ from polyker.codegen.ir.kernel import (
     Stmt,
     StmtBlock,
     Wait,
+    loop_of,
 )
 from polyker.codegen.ir.walk import names_in, statements, with_blocks
 from polyker.errors.base import InternalError
@@ -42,17 +42,7 @@ def dealt_to_threads(block: StmtBlock, threads: tuple[Threads, ...]) -> StmtBloc
         if part:
             inner: StmtBlock = tuple(part)
             for t in threads:
-                loop = For(
-                    t.name,
-                    Const(0),
-                    Const(t.extent),
-                    inner,
-                    kind=LoopKind.THREAD,
-                    lanes=t.extent,
-                    trip=t.extent,
-                    axis=t.axis,
-                )
-                inner = (loop,)
+                inner = (loop_of(t.name, t.extent, inner, LoopKind.THREAD, t.axis),)
             found += inner
             part.clear()
         match stmt:

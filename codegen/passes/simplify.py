@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
@@ -38,6 +39,7 @@ from polyker.codegen.ir.walk import (
     statements,
     subexpressions,
     substitute,
+    unused,
     with_blocks,
     with_expressions,
 )
@@ -110,11 +112,7 @@ class _Copier:
         return found
 
     def _fresh(self, name: str) -> str:
-        number = 1
-        while f"{name}.{number}" in self.taken:
-            number += 1
-        self.taken.add(f"{name}.{number}")
-        return f"{name}.{number}"
+        return unused(self.taken, (f"{name}.{number}" for number in count(1)))
 
     def block(self, block: StmtBlock, values: dict[str, KExpr]) -> StmtBlock:
         """Return a block with variables replaced and UNROLL loops repeated."""

@@ -114,7 +114,7 @@ def _trips(loop: For) -> int:
 
 def _weight(block: StmtBlock) -> int:
     """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
-    stores, weight = _tile(block)
+    stores, weight = tile_size(block)
     return weight if stores >= MIN_TILE_STORES and not _crowds(block, stores) else 0
 
 
@@ -157,7 +157,7 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
     """Whether the terms that would be taken at once are read at more places than there are registers to point at, beside
     many sums."""
     strides = (s for b in buffers.values() for s in b.strides)
-    if _tile(loop.body)[0] <= MIN_FULL_TILE_SUMS or all(isinstance(s, Const) for s in strides):
+    if tile_size(loop.body)[0] <= MIN_FULL_TILE_SUMS or all(isinstance(s, Const) for s in strides):
         return False
     places: set[tuple[str, frozenset[tuple[Monomial, int]]]] = set()
     for name, place in _places(loop.body, {}, buffers):
@@ -171,7 +171,7 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
 def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     """Whether each vector of a tile of one row reads a window that the next iteration moves by one element, on or back."""
     lanes = next((s.lanes for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR), 0)
-    count, _ = _tile(loop.body)
+    count, _ = tile_size(loop.body)
     windows = set[tuple[str, int]]()
     for name, place in _places(loop.body, {}, buffers):
         vectors = [m for m, c in place.items() if c == 1 and len(m) == 1 and m != (Var(loop.var),)]
@@ -195,14 +195,14 @@ def _places(block: StmtBlock, values: Mapping[str, KExpr], buffers: Mapping[str,
                         yield e.buffer, offset_of(buffers[e.buffer], (substitute(i, values) for i in e.indices))
 
 
-def _tile(block: StmtBlock) -> tuple[int, int]:
+def tile_size(block: StmtBlock) -> tuple[int, int]:
     """Return the vectors that a block stores, and its operations; none where it has other loops or branches."""
     stores, weight = 0, 0
     for s in block:
         match s:
             case For(kind=LoopKind.UNROLL | LoopKind.VECTOR as kind, body=body):
                 times = 1 if kind is LoopKind.VECTOR else trip_count(s)
-                vectors, inner = _tile(body)
+                vectors, inner = tile_size(body)
                 if times is None or not vectors:
                     return 0, 0
                 stores, weight = stores + times * vectors, weight + times * inner

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import count
 from math import inf, prod
 from typing import TypeAlias
 
@@ -43,7 +44,7 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, uses, with_blocks
+from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, unused, uses, with_blocks
 from polyker.codegen.passes.own_buffers import StoreNest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
@@ -128,15 +129,15 @@ class _Filler:
             return tuple(self._whole(p, {}) if isinstance(p, _Cut) else self._statement(p) for p in tile)
         counts = _counts(most)
         block: StmtBlock = ()
-        for before, count in reversed([*zip((0, *counts), counts, strict=False)]):
-            exact = count if count == before + 1 else None
+        for before, vectors in reversed([*zip((0, *counts), counts, strict=False)]):
+            exact = vectors if vectors == before + 1 else None
             shape = tuple(
-                self._whole(p, {p.columns[0].var: count})
+                self._whole(p, {p.columns[0].var: vectors})
                 if isinstance(p, _Cut)
                 else self._statement(_ending(p, end, exact))
                 for p in tile
             )
-            block = (If(Op("lt", (bound, Const(count + 1)), bool_), shape, block),) if block else shape
+            block = (If(Op("lt", (bound, Const(vectors + 1)), bool_), shape, block),) if block else shape
         return (If(Op("lt", (Const(0), bound), bool_), block),)
 
     def _whole(self, cut: _Cut, trips: Mapping[str, int]) -> Stmt:
@@ -188,11 +189,7 @@ class _Filler:
         return (*lets, *body) if inner else body
 
     def _name(self) -> str:
-        number = len(self.taken)
-        while f"shared{number}" in self.taken:
-            number += 1
-        self.taken.add(f"shared{number}")
-        return f"shared{number}"
+        return unused(self.taken, (f"shared{number}" for number in count(len(self.taken))))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED, Runtime
-from polyker.codegen.ir.kernel import For, Guard, Let, LoopKind, Var
+from polyker.codegen.ir.kernel import For, Guard, LoopKind, Var
 from polyker.codegen.ir.polynomial import Poly, atom
-from polyker.codegen.ir.walk import expressions, names_in, statements, uses
+from polyker.codegen.ir.walk import expressions, names_bound, names_in, statements, uses
 from polyker.codegen.llvm.access.transpose import stored
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.serial import serial_loop
@@ -195,8 +195,7 @@ def parallel_loop(code: Statements, loop: For) -> None:
 def _free(code: Statements, loop: For) -> set[str]:
     """Return the variables of the places around that the body uses, also through what index Lets stand for."""
     body = list(statements(loop.body))
-    bound = {s.var for s in body if isinstance(s, For)} | {s.thread for s in body if isinstance(s, For)}
-    bound |= {s.name for s in body if isinstance(s, Let)} | {loop.var, loop.thread}
+    bound = names_bound((loop,))
     found: set[str] = set()
     pending = names_in(*(x for s in body for x in expressions(s))) - bound
     while pending:

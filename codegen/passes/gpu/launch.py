@@ -29,7 +29,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import polynomial
 from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
-from polyker.codegen.ir.walk import allocated, bound_by, buffers_of, expressions, names_in, statements, with_blocks
+from polyker.codegen.ir.walk import allocated, buffers_of, expressions, names_bound, names_in, statements, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
@@ -236,19 +236,8 @@ def check_shared(kernel: KernelIR, gpu: Gpu, target: str) -> None:
 
 def arguments_of(kernel: KernelIR, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:
     """Return what a launch is called with, in order: arrays, then integers, then (whether it has guards) where failures go."""
-    used = _names(launch)
+    used = {name for s in statements(launch.body) for name in (*buffers_of(s), *names_in(*expressions(s)))}
     buffers = tuple(b for b in kernel.buffers if b.name in used)
     strides = names_in(*(s for b in buffers for s in b.strides))
-    inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
-    inside |= {name for s in statements(launch.body) for name in bound_by(s)}
-    inside |= {b.name for b in allocated(launch.body)}
-    numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))
+    numbers = tuple(sorted((used | strides) - names_bound(launch.body) - {b.name for b in buffers}))
     return buffers, numbers, any(isinstance(s, Guard) for s in statements(launch.body))
-
-
-def _names(launch: Launch) -> set[str]:
-    """Return the names that the body of a launch uses."""
-    found: set[str] = set()
-    for stmt in statements(launch.body):
-        found |= buffers_of(stmt) | names_in(*expressions(stmt))
-    return found

@@ -32,7 +32,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.polynomial import same_element
 from polyker.codegen.ir.walk import loads_in, substitute, uses, with_blocks, with_expressions
 from polyker.codegen.passes.simplify import trip_count
-from polyker.codegen.passes.unroll_terms import by_groups
+from polyker.codegen.passes.unroll_terms import by_groups, tile_size
 from polyker.machine.model import Target
 
 # Least results of a tile: with fewer the latency of the extremum bounds the loop (experience value).
@@ -58,23 +58,12 @@ def _block(block: StmtBlock) -> StmtBlock:
 def _pairs(loop: For) -> list[Stmt] | None:
     """Return the loop over pairs of terms, and the one over the rest; None where its body is no tile of extrema."""
     trip = trip_count(loop)
-    if (trip is not None and trip < 4) or results(loop.body) < MIN_TILE_RESULTS:
+    if (trip is not None and trip < 4) or tile_size(loop.body)[0] < MIN_TILE_RESULTS:
         return None
     body = _paired(loop.body, loop.var)
     if body is None:
         return None
     return by_groups(loop, 2, body, loop.var)
-
-
-def results(block: StmtBlock) -> int:
-    """Return how many vectors a tile stores."""
-    count = 0
-    for s in block:
-        if isinstance(s, For):
-            times = 1 if s.kind is LoopKind.VECTOR else trip_count(s) or 0
-            count += times * results(s.body)
-        count += isinstance(s, Store)
-    return count
 
 
 def _paired(block: StmtBlock, var: str, lane: str = "") -> StmtBlock | None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 
 from polyker.codegen.ir.kernel import Const, For, Guard, KernelIR, KExpr, Let, LoopKind, Op, Stmt, StmtBlock, Store, Var
-from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, with_blocks, with_expressions
+from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, unused, with_blocks, with_expressions
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import by_groups, operations
 
@@ -70,8 +71,7 @@ class _CheckMerger:
         copy = with_expressions(stmt, partial(substitute, values=dict(values)))
         if not isinstance(copy, Let):
             return copy
-        name = next(f"{copy.name}.{n}" for n in range(len(self.taken) + 1) if f"{copy.name}.{n}" not in self.taken)
-        self.taken.add(name)
+        name = unused(self.taken, (f"{copy.name}.{n}" for n in count()))
         values[copy.name] = Var(name, copy.value.dtype)
         return replace(copy, name=name)
 
