@@ -32,15 +32,8 @@ _OVERFLOWN = May(False, True, True)
 def facts(kernel: KernelIR, inputs: Mapping[str, May]) -> dict[str, May]:
     """Return what each buffer may hold, `inputs` being known of some that the kernel does not write."""
     found = {b.name: ANYTHING for b in kernel.buffers if b.space is Space.ARGUMENT} | dict(inputs)
-    stores: list[Store] = []
-    for s in statements(kernel.body):
-        match s:
-            case Store():
-                stores.append(s)
-            case VectorStore(buffer=buffer):
-                found[buffer] = ANYTHING
-            case _:
-                pass
+    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    found |= {s.buffer: ANYTHING for s in statements(kernel.body) if isinstance(s, VectorStore)}
     changed = True
     while changed:
         changed = False

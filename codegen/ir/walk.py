@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import is_
@@ -185,6 +185,13 @@ def with_body(loop: For, body: StmtBlock) -> For:
     )  # fmt: skip
 
 
+def nested(loops: Sequence[For], body: StmtBlock) -> StmtBlock:
+    """Return a block inside loops, the outermost first, in place of their bodies."""
+    for loop in reversed(loops):
+        body = (with_body(loop, body),)
+    return body
+
+
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
     """Return the direct sub-expressions."""
     if isinstance(expr, (Var, Const)):
@@ -264,6 +271,13 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
         fresh = tuple([substitute(a, values) for a in expr.args])
         return expr if _same(fresh, expr.args) else Op(expr.op, fresh, expr.dtype)
     return rebuild(expr, partial(substitute, values=values))
+
+
+def with_loads(expr: KExpr, values: Mapping[Load, KExpr]) -> KExpr:
+    """Return the expression with loads replaced."""
+    if isinstance(expr, Load) and expr in values:
+        return values[expr]
+    return rebuild(expr, partial(with_loads, values=values))
 
 
 def uses(name: str, *exprs: KExpr) -> bool:

@@ -7,6 +7,7 @@ invariants and elimination of common subexpressions happen while the text is wri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +19,6 @@ LLVM_TYPES = {
     "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "i1",
     **{f"{k}{b}": f"i{b}" for k in "iu" for b in (8, 16, 32, 64)},
 }  # fmt: skip
-FLAGS = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 
 
 class Reg(NamedTuple):
@@ -369,20 +369,17 @@ class IRBuilder:
 
     def any(self, mask: Reg) -> Reg:
         """Return whether some lane of an i1 vector is true."""
-        known = numbers(mask.text, mask.elem, mask.lanes)
-        if known is not None:
-            return const(any(known), "i1")
-        return mask if mask.lanes == 1 else self._reduce_bits("or", mask)
+        return self._reduced("or", any, mask)
 
     def all(self, mask: Reg) -> Reg:
         """Return whether all lanes of an i1 vector are true."""
+        return self._reduced("and", all, mask)
+
+    def _reduced(self, op: str, of_numbers: Callable[[list[int]], bool], mask: Reg) -> Reg:
         known = numbers(mask.text, mask.elem, mask.lanes)
         if known is not None:
-            return const(all(known), "i1")
-        return mask if mask.lanes == 1 else self._reduce_bits("and", mask)
-
-    def _reduce_bits(self, op: str, mask: Reg) -> Reg:
-        return self.call(f"llvm.vector.reduce.{op}.v{mask.lanes}i1", "i1", 1, (mask,))
+            return const(of_numbers(known), "i1")
+        return mask if mask.lanes == 1 else self.call(f"llvm.vector.reduce.{op}.v{mask.lanes}i1", "i1", 1, (mask,))
 
 
 def suffix(reg: Reg) -> str:

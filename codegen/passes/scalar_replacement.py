@@ -42,6 +42,7 @@ from polyker.codegen.ir.walk import (
     substitute,
     uses,
     with_blocks,
+    with_expressions,
 )
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import DType, bool_
@@ -286,22 +287,16 @@ def _changed(
         return rebuild(expr, change)
 
     own = next((c for c in carried if c.site.position == position), None)
-    match stmt:
-        case Let(name=name, value=value):
-            yield Let(name, change(value))
-        case Store(buffer=buffer, indices=indices, value=value):
-            changed = Store(buffer, tuple(change(i) for i in indices), change(value))
-            if own is None:
-                yield changed
-                return
-            name = f"{own.buffer.name}.now"
-            yield Let(name, changed.value)
-            yield replace(changed, value=Var(name, own.buffer.dtype))
-            for d in range(own.distances[-1] + 1, 1, -1):
-                yield Store(own.buffer.name, own.place(d), Load(own.buffer.name, own.place(d - 1), own.buffer.dtype))
-            yield Store(own.buffer.name, own.place(1), Var(name, own.buffer.dtype))
-        case _:
-            yield stmt
+    changed = with_expressions(stmt, change) if isinstance(stmt, Let | Store) else stmt
+    if own is None or not isinstance(changed, Store):
+        yield changed
+        return
+    name = f"{own.buffer.name}.now"
+    yield Let(name, changed.value)
+    yield replace(changed, value=Var(name, own.buffer.dtype))
+    for d in range(own.distances[-1] + 1, 1, -1):
+        yield Store(own.buffer.name, own.place(d), Load(own.buffer.name, own.place(d - 1), own.buffer.dtype))
+    yield Store(own.buffer.name, own.place(1), Var(name, own.buffer.dtype))
 
 
 def _in_lanes(place: tuple[KExpr, ...], own: For | None, vector: For | None) -> tuple[KExpr, ...]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from itertools import count
 from math import inf, prod
 from typing import TypeAlias
@@ -44,7 +43,17 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, unused, uses, with_blocks
+from polyker.codegen.ir.walk import (
+    nested,
+    rebuild,
+    statements,
+    subexpressions,
+    substitute,
+    unused,
+    uses,
+    with_blocks,
+    with_loads,
+)
 from polyker.codegen.passes.own_buffers import StoreNest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
@@ -144,8 +153,7 @@ class _Filler:
         """Return a nest without tests, its columns' loops as often run as `trips` tells."""
         filled = self._body(cut, trips)
         assert filled is not None
-        for loop in reversed(cut.nest.serial):
-            filled = (replace(loop, body=filled),)
+        filled = nested(cut.nest.serial, filled)
         some = tuple(Op("lt", (loop.lo, loop.hi), bool_) for loop in (*cut.rows, *cut.columns))
         return If(some[0] if len(some) == 1 else Op("and", some, bool_), filled)
 
@@ -174,7 +182,7 @@ class _Filler:
         for load in shared:
             shared[load] = self._name()
             lets.append(Let(shared[load], load))
-        value = _replaced(value, {load: Var(name, load.dtype) for load, name in shared.items()})
+        value = with_loads(value, {load: Var(name, load.dtype) for load, name in shared.items()})
         body: StmtBlock = (*nest.prefetches, replace(nest.store, value=value))
         if nest.vector is not None:
             body = (replace(nest.vector, body=body),)
@@ -301,15 +309,12 @@ def _all_columns(nest: StoreNest) -> Stmt:
     """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane."""
     assert nest.vector is not None
     inside = {loop.var for loop in (*nest.serial, *nest.tile)}
-    block: StmtBlock = (replace(nest.vector, body=(*nest.prefetches, nest.store)),)
-    for loop in reversed(nest.tile):
+    tile: list[For] = []
+    for loop in nest.tile:
         cut = trip_count(loop) is None and uses(loop.var, nest.vector.hi) and _is_plain(loop, inside)
-        if cut and _is_empty_beyond(nest.vector, loop):
-            loop = replace(loop, hi=Const(loop.lanes), trip=loop.lanes)
-        block = (replace(loop, body=block),)
-    for loop in reversed(nest.serial):
-        block = (replace(loop, body=block),)
-    (found,) = block
+        whole = cut and _is_empty_beyond(nest.vector, loop)
+        tile.append(replace(loop, hi=Const(loop.lanes), trip=loop.lanes) if whole else loop)
+    (found,) = nested((*nest.serial, *tile, nest.vector), (*nest.prefetches, nest.store))
     return found
 
 
@@ -338,9 +343,3 @@ def _most(poly: Poly) -> Fraction | None:
         poly = plus(rest, scaled(plus(polynomial(e), constant(1 - d if factor < 0 else 0)), factor))
     known = as_constant(poly)
     return None if known is None else Fraction(known, scale)
-
-
-def _replaced(expr: KExpr, values: dict[Load, KExpr]) -> KExpr:
-    if isinstance(expr, Load) and expr in values:
-        return values[expr]
-    return rebuild(expr, partial(_replaced, values=values))

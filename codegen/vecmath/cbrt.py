@@ -28,7 +28,7 @@ def cbrt(b: MathBuilder, x: MathValue) -> MathValue:
     else:
         parts = logarithm.split(b, a)
         k, m, curve = parts.k, parts.m, table("CBRT")
-    shift = 1.5 * 2.0 ** b.format(x).mantissa
+    shift = b.format(x).shift
     shifted = b.fma(k, 1 / 3, shift)
     third = shifted - shift
     rest = b.fma(third, -3.0, k)  # -1, 0 or 1

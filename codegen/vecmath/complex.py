@@ -52,7 +52,7 @@ def absolute(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     rare = b.unsigned_ge(b.bits(square) - least, most - least) & (b.abs(re) + b.abs(im)).ne(0.0)
     usual = b.sqrt(square)
     repair = _absolute_f32 if form.name == "f32" else _absolute_f64
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("abs.rare", repair, re, im), usual)])[0]
+    return b.rarely(rare, usual, "abs.rare", repair, re, im)
 
 
 def _absolute_f64(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:

@@ -23,7 +23,7 @@ def erfinv(b: MathBuilder, x: MathValue) -> MathValue:
     t = w - _MIDDLE
     factor = b.horner2(t, t * t, b.table("ERFINV", x))
     rare = (w > _LAST) & (a < 1.0)
-    (factor,) = b.rare(rare, [factor], lambda: [b.select(rare, b.outlined("erfinv.rare", _tail, w), factor)])
+    factor = b.rarely(rare, factor, "erfinv.rare", _tail, w)
     end = b.select(a.eq(1.0), float("inf"), b.constant(float("nan"), x.element))
     return b.choose(a < 1.0, x * factor, b.copysign(end, x))
 

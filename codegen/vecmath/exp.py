@@ -17,8 +17,8 @@ from polyker.codegen.vecmath.log import natural
 
 @dataclass(frozen=True, slots=True)
 class _ExpConstants:
-    """For one format: adding `shift` rounds to an integer, which then stands in the low bits of the sum; below `lo` x exp(x)
-    is 0, below `zero` exp(x), which may be subnormal below `small` and is infinite above `hi`."""
+    """For one format, with its `shift`: below `lo` x exp(x) is 0, below `zero` exp(x), which may be subnormal below `small` and
+    is infinite above `hi`."""
 
     shift: float
     lo: float
@@ -32,10 +32,10 @@ class _ExpConstants:
 
 _CONSTANTS = {
     "f32": _ExpConstants(
-        1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, table("LN2_F32"), table("EXP_F32"), table("TANH_F32")
+        F32.shift, -110.0, -103.98, 89.0, -86.0, table("LN2_F32"), table("EXP_F32"), table("TANH_F32")
     ),
     "f64": _ExpConstants(
-        1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, table("LN2_F64"), table("EXP_F64"), table("TANH_F64")
+        F64.shift, -752.5, -745.14, 710.0, -707.0, table("LN2_F64"), table("EXP_F64"), table("TANH_F64")
     ),
 }
 _LOG2E = 1.4426950408889634

@@ -48,9 +48,7 @@ def lgamma(b: MathBuilder, x: MathValue) -> MathValue:
     value = b.choose(far, stirling, b.choose(low, (middle - log) - rest, middle))
     negative = wide < 0.0
     partner = b.choose(low, middle, value)
-    (value,) = b.rare(
-        negative, [value], lambda: [b.choose(negative, b.outlined("lgamma.negative", _reflected, a, partner), value)]
-    )
+    value = b.rarely(negative, value, "lgamma.negative", _reflected, a, partner)
     value = b.select(a.eq(0.0) | a.eq(_INFINITE), _INFINITE, value)
     return _narrow(b, value, x)
 
@@ -92,11 +90,7 @@ def digamma(b: MathBuilder, x: MathValue) -> MathValue:
     value = b.choose(far, beyond, b.choose(low, middle - inverse, middle))
     negative = wide < 0.0
     partner = b.choose(low, middle, value)
-    (value,) = b.rare(
-        negative,
-        [value],
-        lambda: [b.choose(negative, b.outlined("digamma.negative", _reflected_slope, a, partner), value)],
-    )
+    value = b.rarely(negative, value, "digamma.negative", _reflected_slope, a, partner)
     value = b.select(wide.eq(_INFINITE), _INFINITE, value)
     value = b.choose(a.eq(0.0), b.copysign(b.constant(_INFINITE, "double"), -wide), value)
     return _narrow(b, value, x)

@@ -165,7 +165,7 @@ def _logarithm(
         usual, rare = repaired(b, usual, x, _CLASSES), _subnormal(b, x)
     else:
         rare = special(b, x)
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined(f"{name}.rare", of_any, x), usual)])[0]
+    return b.rarely(rare, usual, f"{name}.rare", of_any, x)
 
 
 def log(b: MathBuilder, x: MathValue) -> MathValue:

@@ -126,7 +126,7 @@ def power(b: MathBuilder, x: MathValue, y: MathValue) -> MathValue:
     # Also true where y is NaN or infinite.
     beyond = b.negation(b.abs(product) < (708.0 - 1.0 if form.name == "f64" else 87.0))
     rare = logarithm.special(b, x) | beyond
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("pow.rare", _general, x, y), usual)])[0]
+    return b.rarely(rare, usual, "pow.rare", _general, x, y)
 
 
 def whole_power(b: MathBuilder, x: MathValue, exponent: int) -> MathValue:

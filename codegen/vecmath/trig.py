@@ -1,13 +1,11 @@
 """The trigonometric functions: sin, cos, tan, and sin and cos at once.
 
 sin and cos take off the nearest multiple (for cos: half-odd multiple) of pi, so that one odd polynomial on [-pi/2, pi/2] does;
-tan takes off the nearest multiple of pi / 2. Up to `limit`, pi / 2 in three parts is enough (Cody and Waite); a vector with
+tan takes off the nearest multiple of pi / 2. Up to a limit pi / 2 in three parts is enough (Cody and Waite); a vector with
 a larger argument in any lane branches to `vecmath_huge`.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from polyker.codegen.vecmath import huge
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
@@ -18,20 +16,8 @@ _TWO_OVER_PI = 0.6366197723675814
 _HALF_PI, _HALF_PI_LOW, _ = table("HALF_PI_F64")
 
 
-@dataclass(frozen=True, slots=True)
-class _TrigConstants:
-    """For one format: adding `shift` rounds to an integer; below `limit` the parts of pi / 2 are enough, below `far` those of a
-    fused multiply-add, whose products need not be exact."""
-
-    shift: float
-    limit: float
-    far: float
-
-
-_CONSTANTS = {
-    "f32": _TrigConstants(1.5 * 2.0**23, 2.0**13, 2.0**16),
-    "f64": _TrigConstants(1.5 * 2.0**52, 2.0**24, 2.0**24),
-}
+# The largest arguments of which the parts of pi / 2 are enough, without and with fused products, which need not be exact.
+_LIMITS = {"f32": (2.0**13, 2.0**16), "f64": (2.0**24, 2.0**24)}
 
 
 def _remainder(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> tuple[MathValue, MathValue]:
@@ -84,8 +70,7 @@ def _narrow(b: MathBuilder, like: MathValue, r: MathValue, whole: MathValue) -> 
 
 def _limit(b: MathBuilder, a: MathValue) -> float:
     """Return the largest |x| = a that is not huge."""
-    c = _CONSTANTS[b.format(a).name]
-    return c.far if b.features.fma else c.limit
+    return _LIMITS[b.format(a).name][b.features.fma]
 
 
 def _half_turn(b: MathBuilder, a: MathValue, r: MathValue, parity: MathValue, quarter: int) -> list[MathValue]:
@@ -129,29 +114,27 @@ def _odd(b: MathBuilder, r: MathValue) -> MathValue:
 
 def sin(b: MathBuilder, x: MathValue) -> MathValue:
     """Return sin(x), x in radians."""
-    c = _CONSTANTS[b.format(x).name]
-    a = b.abs(x)
-    shifted = b.fma(a, _TWO_OVER_PI / 2, c.shift)
-    r = _single(b, a, shifted - c.shift, 2.0)
+    a, shift = b.abs(x), b.format(x).shift
+    shifted = b.fma(a, _TWO_OVER_PI / 2, shift)
+    r = _single(b, a, shifted - shift, 2.0)
     r, parity = _half_turn(b, a, r, b.bits(shifted), 0)
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity) ^ _sign_of(b, x))
 
 
 def cos(b: MathBuilder, x: MathValue) -> MathValue:
     """Return cos(x), x in radians: with x = (2 n + 1) pi / 2 - r it is (-1)^n sin(r)."""
-    c = _CONSTANTS[b.format(x).name]
-    a = b.abs(x)
-    shifted = b.fma(a, _TWO_OVER_PI / 2, -0.5) + c.shift
-    m = b.fma(shifted - c.shift, 2.0, 1.0)
+    a, shift = b.abs(x), b.format(x).shift
+    shifted = b.fma(a, _TWO_OVER_PI / 2, -0.5) + shift
+    m = b.fma(shifted - shift, 2.0, 1.0)
     r, parity = _half_turn(b, a, _single(b, a, m, 1.0), b.bits(shifted) + 1, 1)
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity))
 
 
 def _quarter(b: MathBuilder, a: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (r, what r lost, quadrant) of a >= 0: r is its distance from the nearest multiple of pi / 2."""
-    c = _CONSTANTS[b.format(a).name]
-    shifted = b.fma(a, _TWO_OVER_PI, c.shift)
-    high, low = _remainder(b, a, shifted - c.shift, 1.0)
+    shift = b.format(a).shift
+    shifted = b.fma(a, _TWO_OVER_PI, shift)
+    high, low = _remainder(b, a, shifted - shift, 1.0)
 
     def repair() -> list[MathValue]:
         r, rest, quadrant = _huge(b, a)

@@ -36,7 +36,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import Poly, constant, is_dense, is_multiple, minus, offset_of, plus, polynomial
 from polyker.codegen.ir.simplify_index import TRUE, has_load
-from polyker.codegen.ir.walk import is_zero, loads_in, operands, rebuild, with_blocks
+from polyker.codegen.ir.walk import is_zero, loads_in, operands, with_blocks, with_loads
 from polyker.ir.dtypes import i64
 
 Loads: TypeAlias = tuple[Load, ...]
@@ -213,10 +213,7 @@ class _Widening:
                     made.append(load)
                     read |= zip(loads, values, strict=True)
 
-        def bound(expr: KExpr) -> KExpr:
-            return read[expr] if isinstance(expr, Load) and expr in read else rebuild(expr, bound)
-
-        return made, tuple(bound(s.value) for s in run)
+        return made, tuple(with_loads(s.value, read) for s in run)
 
     def _load(self, loads: Loads) -> tuple[VectorLoad, tuple[Var, ...]]:
         """Return a load of neighbouring elements, and what it binds."""

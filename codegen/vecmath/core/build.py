@@ -61,6 +61,11 @@ class Format:
         """Width in bits."""
         return int(self.integer[1:])
 
+    @property
+    def shift(self) -> float:
+        """What rounds to an integer where it is added; the integer then stands in the low bits of the sum."""
+        return 1.5 * 2.0**self.mantissa
+
 
 F32 = Format("f32", "float", "i32", 23, 127)
 F64 = Format("f64", "double", "i64", 52, 1023)
@@ -352,6 +357,16 @@ class MathBuilder:
         symbol = f"pk.{name}.{self.format(args[0]).name}{suffix}{self.features.suffix}"
         definition = inner.define(symbol, parameters, [formula(inner, *parameters)], COLD)
         return self.call(definition, (args[0].element,), *args)[0]
+
+    def rarely(
+        self, condition: MathValue, usual: MathValue, name: str, formula: Formula, *args: MathValue
+    ) -> MathValue:
+        """Emit `usual` but where the condition holds the value of a formula, which has a function of its own."""
+
+        def repaired() -> list[MathValue]:
+            return [self.choose(condition, self.outlined(name, formula, *args), usual)]
+
+        return self.rare(condition, [usual], repaired)[0]
 
     def define(
         self, symbol: str, parameters: Sequence[MathValue], results: Sequence[MathValue], attributes: str
