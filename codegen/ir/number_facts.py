@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from math import inf, isnan
 from typing import NamedTuple
 
-from polyker.codegen.ir.kernel import Const, Convert, KernelIR, KExpr, Load, Op, Space, Store, VectorStore
-from polyker.codegen.ir.walk import statements
+from polyker.codegen.ir.kernel import Const, Convert, KernelIR, KExpr, Load, Op, Space, VectorStore
+from polyker.codegen.ir.walk import statements, stores_of
 
 
 class May(NamedTuple):
@@ -32,7 +32,7 @@ _OVERFLOWN = May(False, True, True)
 def facts(kernel: KernelIR, inputs: Mapping[str, May]) -> dict[str, May]:
     """Return what each buffer may hold, `inputs` being known of some that the kernel does not write."""
     found = {b.name: ANYTHING for b in kernel.buffers if b.space is Space.ARGUMENT} | dict(inputs)
-    stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
+    stores = list(stores_of(kernel.body))
     found |= {s.buffer: ANYTHING for s in statements(kernel.body) if isinstance(s, VectorStore)}
     changed = True
     while changed:

@@ -153,6 +153,21 @@ def statements(block: StmtBlock) -> Iterator[Stmt]:
                 stack.extend(reversed(inner))
 
 
+def loops_of(block: StmtBlock, kind: LoopKind) -> Iterator[For]:
+    """Yield the loops of a kind in a block."""
+    return (s for s in statements(block) if type(s) is For and s.kind is kind)
+
+
+def stores_of(block: StmtBlock) -> Iterator[Store]:
+    """Yield the stores of single elements in a block."""
+    return (s for s in statements(block) if type(s) is Store)
+
+
+def stored(block: StmtBlock) -> frozenset[str]:
+    """Return the names of the buffers that a block stores to."""
+    return frozenset(s.buffer for s in stores_of(block))
+
+
 def allocated(block: StmtBlock) -> Iterator[Buffer]:
     """Yield the buffers that a block and those in it allocate, outer ones first."""
     return (b for s in statements(block) if isinstance(s, Allocate) for b in s.buffers)
@@ -292,7 +307,7 @@ def names_in(*exprs: KExpr) -> set[str]:
 
 def is_parallel(kernel: KernelIR) -> bool:
     """Return whether some loop runs on several threads."""
-    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in statements(kernel.body))
+    return any(loops_of(kernel.body, LoopKind.PARALLEL))
 
 
 def on_gpu(kernel: KernelIR) -> bool:

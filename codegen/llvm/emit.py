@@ -7,7 +7,7 @@ The function is `i64 @kernel(ptr %pointers, ptr %integers)`. All names in the te
 from __future__ import annotations
 
 from polyker.codegen.ir.kernel import KernelIR
-from polyker.codegen.llvm.access.transpose import stored
+from polyker.codegen.ir.walk import stored
 from polyker.codegen.llvm.expressions import LlvmExpressions
 from polyker.codegen.llvm.loops.parallel import PARTICIPATE
 from polyker.codegen.llvm.loops.table import loops

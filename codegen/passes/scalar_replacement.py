@@ -36,6 +36,7 @@ from polyker.codegen.ir.walk import (
     expressions,
     loaded,
     loads_in,
+    loops_of,
     rebuild,
     statements,
     subexpressions,
@@ -107,7 +108,7 @@ class _Carrier:
 
     def _statement(self, stmt: Stmt) -> StmtBlock:
         match stmt:
-            case For(kind=LoopKind.SERIAL) if found := [] if _launches(stmt) else self._carried(stmt):
+            case For(kind=LoopKind.SERIAL) if found := self._carried(stmt):
                 return self._rewritten(stmt, found)
             case For(kind=kind) if kind not in _WALKED:
                 return (stmt,)
@@ -116,6 +117,8 @@ class _Carrier:
 
     def _carried(self, loop: For) -> list[_Carried]:
         """Return the stores whose elements are read a few iterations later, before anything else is stored there."""
+        if any(loops_of(loop.body, LoopKind.BLOCK)):
+            return []  # on the host of a GPU no thread's registers last from one iteration to the next
         sites = [s for s in _sites(loop) if s.store.buffer in self._types]
         known = trip_count(loop)
         trip = MAX_REGISTER_DISTANCE + 1 if known is None else known
@@ -149,11 +152,6 @@ class _Carrier:
                 body.extend(_changed(stmt, None, (n, 0), loop, carried))
         result: StmtBlock = (*before, replace(loop, body=tuple(body)))
         return (Allocate(tuple(c.buffer for c in reversed(carried)), result),)
-
-
-def _launches(loop: For) -> bool:
-    """Return whether a loop runs on the host of a GPU, where no thread's registers last from one iteration to the next."""
-    return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body))
 
 
 def _sites(loop: For) -> Iterator[_CarriedStore]:

@@ -34,6 +34,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.polynomial import Poly, constant, constant_length, expression, minus, plus, polynomial
 from polyker.codegen.ir.simplify_index import FALSE, TRUE, IndexRange, bounds, simplify_expression
 from polyker.codegen.ir.walk import (
+    loops_of,
     names_in,
     rebuild,
     statements,
@@ -66,7 +67,7 @@ def unroll(kernel: KernelIR, *, tiles: bool = True) -> KernelIR:
     Before: `unroll i in lo:hi: S(i)`. After: `S(lo); S(lo+1); ...`; where the trip count is not a constant, each copy
     stands within `if lo+k < hi`. Run before `simplify`, which folds what the copies made constant.
     """
-    if not any(isinstance(s, For) and s.kind is LoopKind.UNROLL for s in statements(kernel.body)):
+    if not any(loops_of(kernel.body, LoopKind.UNROLL)):
         return kernel
     return replace(kernel, body=_Copier(kernel, None if tiles else repeats_of(kernel)).block(kernel.body, {}))
 

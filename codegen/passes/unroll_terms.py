@@ -41,8 +41,9 @@ from polyker.codegen.ir.walk import (
     allocated,
     expressions,
     loads_in,
+    loops_of,
     names_in,
-    statements,
+    stores_of,
     substitute,
     uses,
     values_of,
@@ -120,7 +121,7 @@ def _weight(block: StmtBlock) -> int:
 
 def _crowds(block: StmtBlock, sums: int) -> bool:
     """Whether LLVM would load more values before their use, of all the terms, than registers are left beside a tile's sums."""
-    if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
+    if any(s.value.dtype.is_complex for s in stores_of(block)):
         return 2 * sums > MIN_FULL_TILE_SUMS  # each product turns its operands in registers, too
     return sums > MIN_FULL_TILE_SUMS and _passing(block) > MAX_PASSING_VALUES
 
@@ -170,7 +171,7 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
 
 def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     """Whether each vector of a tile of one row reads a window that the next iteration moves by one element, on or back."""
-    lanes = next((s.lanes for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR), 0)
+    lanes = next((s.lanes for s in loops_of(loop.body, LoopKind.VECTOR)), 0)
     count, _ = tile_size(loop.body)
     windows = set[tuple[str, int]]()
     for name, place in _places(loop.body, {}, buffers):

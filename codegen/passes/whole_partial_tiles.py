@@ -44,6 +44,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
 from polyker.codegen.ir.walk import (
+    loops_of,
     nested,
     rebuild,
     statements,
@@ -70,8 +71,7 @@ def fill(kernel: KernelIR, registers: int = 32) -> KernelIR:
     A tile whose accumulators take half of the vector registers at most has code for each number of vectors in its rows: with
     more of them they would not stay in registers where the code parts.
     """
-    unrolled = (s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL)
-    if all(trip_count(loop) is not None for loop in unrolled):
+    if all(trip_count(loop) is not None for loop in loops_of(kernel.body, LoopKind.UNROLL)):
         return kernel
     kernel, own = narrow(kernel)
     names = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
@@ -248,11 +248,10 @@ def _loops_to(stmt: Stmt, end: _End) -> bool:
 def _is_stored_by_rows(stmt: For) -> bool:
     """Whether the vectors of a nest store to neighbouring elements: else each lane is stored by itself, in so much code that
     accumulators leave the registers where there are shapes of it."""
-    for inner in statements((stmt,)):
-        if isinstance(inner, For) and inner.kind is LoopKind.VECTOR:
-            stores = (s for s in inner.body if isinstance(s, Store))
-            if any(uses(inner.var, i) for store in stores for i in store.indices[:-1]):
-                return False
+    for inner in loops_of((stmt,), LoopKind.VECTOR):
+        stores = (s for s in inner.body if isinstance(s, Store))
+        if any(uses(inner.var, i) for store in stores for i in store.indices[:-1]):
+            return False
     return True
 
 

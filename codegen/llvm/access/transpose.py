@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from polyker.codegen.ir.kernel import For, Guard, Let, Load, LoopKind, Prefetch, Stmt, StmtBlock, Store, Var
+from polyker.codegen.ir.kernel import For, Guard, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus
 from polyker.codegen.ir.polynomial import atom as atom_poly
-from polyker.codegen.ir.walk import loaded, statements, uses
+from polyker.codegen.ir.walk import loaded, stores_of, uses
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import EmitterScope
@@ -44,11 +44,6 @@ def _suits(loop: For, stmt: Stmt) -> bool:
             return False
 
 
-def stored(block: StmtBlock) -> frozenset[str]:
-    """Return the names of the buffers that a block stores to."""
-    return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
-
-
 @dataclass(slots=True)
 class TransposeLoop:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
@@ -70,7 +65,7 @@ class TransposeLoop:
     rows: dict[tuple[str, frozenset[object]], TransposedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        stores = [s.buffer for s in statements(self.loop.body) if isinstance(s, Store)]
+        stores = [s.buffer for s in stores_of(self.loop.body)]
         self._written = frozenset(stores)
         self._late = frozenset(n for n in stores if stores.count(n) == 1) - loaded(self.loop.body)
 

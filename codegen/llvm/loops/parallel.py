@@ -22,8 +22,7 @@ from enum import IntEnum
 from polyker.codegen.artifact import HOST_RAN, HOST_RETURNED, Runtime
 from polyker.codegen.ir.kernel import For, Guard, LoopKind, Var
 from polyker.codegen.ir.polynomial import Poly, atom
-from polyker.codegen.ir.walk import expressions, names_bound, names_in, statements, uses
-from polyker.codegen.llvm.access.transpose import stored
+from polyker.codegen.ir.walk import expressions, names_bound, names_in, statements, stored, uses
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.operations import integer_extremum

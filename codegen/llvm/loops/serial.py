@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from polyker.codegen.ir.kernel import For, Var
 from polyker.codegen.ir.polynomial import as_constant, atom, minus
+from polyker.codegen.ir.walk import stored
 from polyker.codegen.llvm.access.memory import ActiveLanes
-from polyker.codegen.llvm.access.transpose import stored
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const

@@ -144,7 +144,7 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
             case _:
                 return with_blocks(stmt, block)
 
-    if any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body)):
+    if any(map(_is_mapped, loop.body)):
         return replace(loop, body=block(loop.body))
     shared = frozenset(b.name for b in _shared(loop.body))
     needed = again and _first(loop.body, shared) is _First.USED
