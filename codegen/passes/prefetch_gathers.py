@@ -151,10 +151,8 @@ class _GatherPrefetcher:
             match stmt:
                 case Let(name=name, value=value):
                     result += [*self._prefetches(stmt, loops, later), stmt]
-                    prefetches = self._later(name, value, loops) if not names_in(value) & bound else None
-                    if prefetches is not None:
-                        later[name] = Var(prefetches.name)
-                        result.append(prefetches)
+                    if not names_in(value) & bound:
+                        result += self._later(name, value, loops, later)
                     bound |= {name}
                 case Store():
                     result += [*self._prefetches(stmt, loops, later), stmt]
@@ -179,11 +177,8 @@ class _GatherPrefetcher:
         later, found = dict(later), list[Stmt]()
         inside = {row.var, *(s.name for s in row.body if isinstance(s, Let))}
         for s in row.body:
-            if isinstance(s, Let):
-                prefetches = self._later(s.name, s.value, loops) if not names_in(s.value) & inside else None
-                if prefetches is not None:
-                    later[s.name] = Var(prefetches.name)
-                    found.append(prefetches)
+            if isinstance(s, Let) and not names_in(s.value) & inside:
+                found += self._later(s.name, s.value, loops, later)
             for asked in self._prefetches(s, loops, later):
                 if not isinstance(asked, Prefetch) or row.var not in {n for i in asked.indices for n in names_in(i)}:
                     continue
@@ -204,30 +199,30 @@ class _GatherPrefetcher:
         later, asked, own, here = dict(later), list[Stmt](), set[str](), {vector.var: lane}
         for s in vector.body:
             if isinstance(s, Let):
-                free = vector.var in names_in(s.value) and not names_in(s.value) & bound
-                prefetches = self._later(s.name, substitute(s.value, here), (*loops, lanes)) if free else None
-                if prefetches is not None:
-                    later[s.name] = Var(prefetches.name)
-                    own.add(prefetches.name)
-                    asked.append(prefetches)
+                if vector.var in names_in(s.value) and not names_in(s.value) & bound:
+                    found = self._later(s.name, substitute(s.value, here), (*loops, lanes), later)
+                    own |= {let.name for let in found}
+                    asked += found
                 bound |= {s.name}
             for request in self._prefetches(s, (*loops, lanes), later):
                 if isinstance(request, Prefetch) and own & {n for i in request.indices for n in names_in(i)}:
                     asked.append(replace(request, indices=tuple(substitute(i, here) for i in request.indices)))
         return [replace(lanes, body=tuple(asked))] if any(isinstance(s, Prefetch) for s in asked) else []
 
-    def _later(self, name: str, value: KExpr, loops: tuple[For, ...]) -> Let | None:
-        """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""
+    def _later(self, name: str, value: KExpr, loops: tuple[For, ...], later: dict[str, Var]) -> list[Let]:
+        """Return the binding of a later iteration's index, if any, noted in `later`: of one that runs, and reads the index as
+        this one does."""
         mine = (n for n in reversed(range(len(loops))) if loops[n].var in names_in(value))
         place = next((n for n in mine if loops[n].kind is not LoopKind.UNROLL), None)
         if place is None or not has_load(value) or value.dtype != i64:
-            return None
+            return []
         owner = loops[place]
         if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
-            return None
+            return []
         distance = max(2, LINES_IN_FLIGHT // max(1, self.lines.get(owner.var, 1)))
         self.owners[name], self.values[name] = (place, owner.var), value
-        return Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))
+        later[name] = Var(f"{name}.ahead")
+        return [Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))]
 
     def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
         """Return the prefetches of what later iterations gather with a statement."""

@@ -81,12 +81,18 @@ def reduce_pair(b: MathBuilder, x: MathValue, low: MathValue) -> tuple[Reduced, 
     return Reduced(shifted, n, r + tail), r, tail
 
 
+def _with_lost(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathValue, MathValue]:
+    """Return (a number with n in its low bits, n, r, what r lost)."""
+    shifted, n, first = _integer(b, x)
+    low = -_CONSTANTS[b.format(x).name].ln2[1]
+    r = b.fma(n, low, first)
+    return shifted, n, r, b.fma(n, low, first - r)
+
+
 def _reduce_well(b: MathBuilder, x: MathValue) -> Reduced:
     """Reduce as `reduce` does, with the rounding error of r made good."""
     c = _CONSTANTS[b.format(x).name]
-    shifted, n, first = _integer(b, x)
-    r = b.fma(n, -c.ln2[1], first)
-    lost = b.fma(n, -c.ln2[1], first - r)
+    shifted, n, r, lost = _with_lost(b, x)
     square = r * r
     return Reduced(shifted, n, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
 
@@ -192,9 +198,7 @@ def _hyperbolic(b: MathBuilder, x: MathValue) -> _Hyperbolic:
     c = _CONSTANTS[form.name]
     # A little beyond what overflows, and a quarter of exp of that does not.
     a = b.at_most(b.abs(x), 89.5 if form.name == "f32" else 710.6)
-    shifted, n, first = _integer(b, a)
-    r = b.fma(n, -c.ln2[1], first)
-    lost = b.fma(n, -c.ln2[1], first - r)
+    shifted, n, r, lost = _with_lost(b, a)
     square = r * r
     # The polynomial's odd and even parts are those of the exponential function: its hyperbolic sine and cosine.
     sinh = b.fma(square * r, b.horner(square, c.tail[1::2]), lost) + r

@@ -231,17 +231,16 @@ def store_raw(
 ) -> None:
     """Store elements as they are in memory, where the mask is on; see `store_vector`."""
     align = place.align
-    if mask is not None and _is_constant(mask):
-        lanes = mask.text[1:-1].split(", ")
-        if "i1 true" not in lanes:
-            return
-        mask = mask if "i1 false" in lanes else None
+    lanes = _known_lanes(mask) if mask is not None else []
+    if lanes and "i1 true" not in lanes:
+        return
+    mask = mask if "i1 false" in lanes or not lanes else None
     if mask is None:
         align = data.lanes * align if streamed else align
         b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}{streamed}")
         return
-    lane = _only_lane(mask)
-    if lane is not None:
+    if lanes.count("i1 true") == 1:
+        lane = lanes.index("i1 true")
         # LLVM 22 widens a truncating masked store of one constant lane and writes past it: store the lane itself.
         only = b.extract(data, lane)
         address = b.element(place.element, pointer, const(lane, "i64")) if lane else pointer
@@ -272,35 +271,30 @@ def reverse(b: IRBuilder, value: ElementValue) -> ElementValue:
 
 def reverse_mask(b: IRBuilder, mask: Reg | None) -> Reg | None:
     """Return the mask with its lanes in reverse order; that of a constant is a constant."""
-    if mask is None or not _is_constant(mask):
+    lanes = _known_lanes(mask) if mask is not None else []
+    if mask is None or not lanes:
         return None if mask is None else _reversed(b, mask)
-    lanes = mask.text[1:-1].split(", ")
     return mask._replace(text=f"<{', '.join(reversed(lanes))}>")
 
 
-def _is_constant(mask: Reg) -> bool:
-    return mask.text.startswith("<i1 ")
-
-
-def _only_lane(mask: Reg) -> int | None:
-    """Return the lane of a constant mask that is on alone, else None."""
-    lanes = mask.text[1:-1].split(", ") if _is_constant(mask) else []
-    return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
+def _known_lanes(mask: Reg) -> list[str]:
+    """Return the lanes of a constant mask, nothing of another."""
+    return mask.text[1:-1].split(", ") if mask.text.startswith("<i1 ") else []
 
 
 def leading_lanes(mask: Reg | None, count: int) -> int | None:
     """Return how many lanes are on where they are the first ones, known when the text is made; else None."""
     if mask is None:
         return count
-    lanes = [lane == "i1 true" for lane in mask.text[1:-1].split(", ")] if _is_constant(mask) else []
+    lanes = [lane == "i1 true" for lane in _known_lanes(mask)]
     active = sum(lanes)
     return active if lanes and all(lanes[:active]) else None
 
 
 def picked_mask(b: IRBuilder, mask: Reg | None, lanes: list[int], kept: list[bool]) -> Reg | None:
     """Return the mask whose lane m is lane `lanes[m]` of another one (None: all are on) where `kept`, and off elsewhere."""
-    if mask is None or _is_constant(mask):
-        known = ["i1 true"] * len(lanes) if mask is None else mask.text[1:-1].split(", ")
+    known = ["i1 true"] * len(lanes) if mask is None else _known_lanes(mask)
+    if mask is None or known:
         on = [known[lane] if keep else "i1 false" for lane, keep in zip(lanes, kept, strict=True)]
         return None if set(on) == {"i1 true"} else Reg(f"<{', '.join(on)}>", "i1", len(lanes), 0)
     picked = b.shuffle(mask, None, lanes)

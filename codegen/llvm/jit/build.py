@@ -73,10 +73,6 @@ class LoadedCode:
         """Return the assembly text."""
         return assembly(self.text, self.target)
 
-    def object(self) -> bytes:
-        """Return the object file."""
-        return object_code(self.text, self.target)
-
 
 def is_host(target: Target) -> bool:
     """Return whether code for `target` can run in this process."""
