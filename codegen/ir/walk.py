@@ -84,14 +84,9 @@ def loads_in(*exprs: KExpr) -> Iterator[Load]:
     return (node for expr in exprs for node in subexpressions(expr) if type(node) is Load)
 
 
-def loads_of(block: StmtBlock) -> Iterator[Load]:
-    """Yield the loads in all statements of a block."""
-    return (load for stmt in statements(block) for load in loads_in(*expressions(stmt)))
-
-
 def loaded(block: StmtBlock) -> frozenset[str]:
     """Return the names of the buffers that a block reads."""
-    return frozenset(load.buffer for load in loads_of(block))
+    return frozenset(load.buffer for stmt in statements(block) for load in loads_in(*expressions(stmt)))
 
 
 def read_by(stmt: Stmt) -> set[str]:

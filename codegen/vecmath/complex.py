@@ -33,14 +33,9 @@ def _scaled(b: MathBuilder, re: MathValue, im: MathValue) -> tuple[MathValue, Ma
     return larger * factor, smaller * factor, exponent
 
 
-def _power(b: MathBuilder, exponent: MathValue) -> MathValue:
-    """Return 2^exponent for the three exponents of `_scaled`."""
-    return b.select(exponent > 0.0, 2.0**600, b.select(exponent < 0.0, 2.0**-600, b.constant(1.0, "double")))
-
-
-def _inverse(b: MathBuilder, exponent: MathValue) -> MathValue:
-    """Return 2^-exponent."""
-    return b.select(exponent > 0.0, 2.0**-600, b.select(exponent < 0.0, 2.0**600, b.constant(1.0, "double")))
+def _power(b: MathBuilder, exponent: MathValue, n: int = 600) -> MathValue:
+    """Return 2^n, 1 or 2^-n by the sign of one of the three exponents of `_scaled`."""
+    return b.select(exponent > 0.0, 2.0**n, b.select(exponent < 0.0, 2.0**-n, b.constant(1.0, "double")))
 
 
 def absolute(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
@@ -160,10 +155,10 @@ def sqrt(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the square root with a real part >= 0."""
     x, y, exponent = _scaled(b, re, im)
     size = b.sqrt(b.fma(x, x, y * y))
-    root = b.select(exponent > 0.0, 2.0**300, b.select(exponent < 0.0, 2.0**-300, b.constant(1.0, "double")))
-    real = b.abs(re) * _inverse(b, exponent)
+    root = _power(b, exponent, 300)
+    real = b.abs(re) * _power(b, exponent, -600)
     big = b.sqrt((size + real) * 0.5)
-    other = b.select(big.eq(0.0), 0.0, b.abs(im) * _inverse(b, exponent) / (big + big))
+    other = b.select(big.eq(0.0), 0.0, b.abs(im) * _power(b, exponent, -600) / (big + big))
     big, other = big * root, other * root
     left = re < 0.0
     first, second = b.choose(left, other, big), b.choose(left, big, other)
