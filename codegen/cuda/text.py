@@ -383,15 +383,14 @@ class _Device:
             if any(uses(loop.var, *expressions(s)) for s in statements(loop.body)):
                 yield f"{pad}const {kind} {name} = {lo if loop.trip == 1 else first};"
             yield from self.block(loop.body, depth)
-        elif enough:
-            yield f"{pad}if (const {kind} {name} = {first}; {name} < {hi}) {{"
-            yield from self.block(loop.body, depth + 1)
-            yield pad + "}"
-        else:
+            return
+        head = f"if (const {kind} {name} = {first}; {name} < {hi})"
+        if not enough:
             by = f"{step}{kind}({'gridDim' if blocks else 'blockDim'}.{loop.axis})"
-            yield f"{pad}for ({kind} {name} = {first}; {name} < {hi}; {name} += {by}) {{"
-            yield from self.block(loop.body, depth + 1)
-            yield pad + "}"
+            head = f"for ({kind} {name} = {first}; {name} < {hi}; {name} += {by})"
+        yield f"{pad}{head} {{"
+        yield from self.block(loop.body, depth + 1)
+        yield pad + "}"
 
     def _bound(self, loop: For, count: KExpr, *, blocks: bool) -> KExpr:
         """Return the upper bound of a loop that is dealt out, without what the number of threads says already."""
