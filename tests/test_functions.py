@@ -15,7 +15,6 @@ import polyker as pk
 from polyker.codegen.cuda.digamma import digamma
 from polyker.codegen.cuda.functions import listed
 from polyker.codegen.cuda.text import data_file
-from polyker.codegen.ir.interpret_operations import apply
 from polyker.codegen.ir.verify import OPERATIONS
 from polyker.codegen.vecmath import functions as vecmath
 from polyker.cost.plan import HEAVY
@@ -26,6 +25,7 @@ from polyker.ir.expr import FUNCTIONS
 from polyker.ir.functions import TABLE, Function, cost_of
 from polyker.ir.functions.table import table_of
 from polyker.reference import interpret
+from tests.codegen.interpret_operations import apply
 from tests.gpu.support import needs_compiler
 
 # Typing writes these by comparisons and extrema.
@@ -270,7 +270,6 @@ NAMED = {
     "polyker/rewrite/reductions/online_pairs.py": "sums of exponentials",
     "codegen/cuda/expressions.py": "parts of complex numbers",
     "codegen/cuda/functions.py": "code of its own",
-    "codegen/ir/interpret_operations.py": "all bits of a kernel's integer",
     "codegen/llvm/complex.py": "code on pairs",
     "codegen/llvm/functions.py": "a power of one half",
     "codegen/llvm/operations.py": "code of its own",

@@ -87,7 +87,7 @@ check(["cpu", "cpu:x86-64-v2"])
 text = pk.op("O[i] = mish(X[i])").compile(X=pk.f32[64]).source("llvm")
 assert text.count("@pk.exp.f32.v") > 1 and text.count("@pk.tanh.f32.v") > 1, "no vector code"
 for kind in ("f2", "f4"):  # by NumPy, as the Kernel IR means it
-    from polyker.codegen.ir.interpret_operations import apply
+    from tests.codegen.interpret_operations import apply
     from polyker.ir import dtypes as dt
     x = inputs(50).astype(kind)
     np.testing.assert_allclose(apply("mish", [x], dt.from_numpy(x.dtype)), mish(x.astype("f8")), rtol=1e-3, atol=1e-3)
@@ -187,7 +187,7 @@ def test_the_row_decides_on_a_processor_that_has_the_instruction(copy):
 from polyker.codegen.llvm.emit import builder_for
 from polyker.codegen.llvm.dot import dot
 from polyker.codegen.llvm.text import Reg
-from polyker.codegen.ir.interpret_operations import apply
+from tests.codegen.interpret_operations import apply
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import i32
 from polyker.ir.layout import DENSE
@@ -222,7 +222,7 @@ def test_what_has_not_the_instruction_takes_the_parts_out(copy):
         """
 import numpy as np
 from polyker.codegen.ir.kernel import Load, Op
-from polyker.codegen.ir.interpret import run as interpret
+from tests.codegen.interpret import run as interpret
 from polyker.ir.dtypes import i32
 from tests.codegen.support import check_same
 from tests.codegen.test_dot import elementwise, elements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyker.codegen.vecmath.core import special_tables as tables
+from polyker.codegen.vecmath.core.tables import table
 
 _SHORT = ("f16", "bf16")
 
@@ -18,7 +18,7 @@ def _horner(coefficients: Sequence[float], x: str) -> str:
 
 
 def _function(kind: str, middle: Sequence[float], far: Sequence[float]) -> str:
-    zero, zero_low = tables.PSI_ZERO
+    zero, zero_low = table("PSI_ZERO")
     return f"""PK_FN {kind} pk_digamma({kind} value) {{
   f64 x = value, a = fabs(x), r;
   if (a == 0.0) return {kind}(copysign(pk_inf64(), -x));
@@ -39,7 +39,7 @@ def _function(kind: str, middle: Sequence[float], far: Sequence[float]) -> str:
     if (d == 0.0) return {kind}(pk_nan64());
     if (!low) r += 1.0 / a;
     f64 z = d * d;
-    r += 1.0 / d - d * {_horner(tables.COTANGENT_PI, "z")};
+    r += 1.0 / d - d * {_horner(table("COTANGENT_PI"), "z")};
   }}
   return {kind}(r);
 }}"""
@@ -49,8 +49,8 @@ def digamma() -> str:
     """Return the functions for all floats."""
     functions = [
         "// The derivative of the logarithm of the gamma function.",
-        _function("f32", tables.DIGAMMA_F32, tables.DIGAMMA_FAR_F32),
-        _function("f64", tables.DIGAMMA_F64, tables.DIGAMMA_FAR_F64),
+        _function("f32", table("DIGAMMA_F32"), table("DIGAMMA_FAR_F32")),
+        _function("f64", table("DIGAMMA_F64"), table("DIGAMMA_FAR_F64")),
         *(f"PK_FN {kind} pk_digamma({kind} x) {{ return {kind}(pk_digamma(f32(x))); }}" for kind in _SHORT),
     ]
     return "\n".join(functions)

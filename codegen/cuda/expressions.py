@@ -11,7 +11,7 @@ import numpy as np
 
 from polyker.codegen.cuda.functions import COMPARE, EXTREMA, INFIX
 from polyker.codegen.ir.kernel import Buffer, Const, Convert, KExpr, Load, Op, Space, Var
-from polyker.codegen.ir.polynomial import expression, plus, polynomial, times
+from polyker.codegen.ir.polynomial import expression, is_arithmetic, offset_of, polynomial
 from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
 from polyker.codegen.ir.swizzled import swizzled_offset
 from polyker.errors.base import InternalError
@@ -125,7 +125,7 @@ class CudaExpressions:
     def condition(self, expr: KExpr) -> str:
         """Return a condition; comparisons of indices are plain."""
         match expr:
-            case Op(op=op, args=(a, b)) if op in COMPARE and a.dtype == i64 and is_index(a) and is_index(b):
+            case Op(op=op, args=(a, b)) if op in COMPARE and a.dtype == i64 and is_arithmetic(a) and is_arithmetic(b):
                 return f"{self.index(a)} {COMPARE[op]} {self.index(b)}"
             case Op(op="and" | "or" as op, args=args):
                 joint = " && " if op == "and" else " || "
@@ -171,9 +171,7 @@ class CudaExpressions:
         if buffer.swizzle:
             offset = swizzled_offset(buffer, here, self.ranges)
         else:
-            offset = {}
-            for index, stride in zip(here, buffer.strides, strict=True):
-                offset = plus(offset, times(index, polynomial(stride)))
+            offset = offset_of(buffer, here)
         return f"{identifier(name)}[{self._whole_index(expression(offset))}]"
 
     def _operation(self, expr: Op) -> str:
@@ -312,17 +310,6 @@ def magnitude(expr: KExpr, ranges: Mapping[str, IndexRange], narrow: Set[str]) -
         case _:
             return None
     return found if found < I32_LIMIT else None
-
-
-def is_index(expr: KExpr) -> bool:
-    """Return whether an expression is arithmetic of variables and constants alone."""
-    match expr:
-        case Var() | Const():
-            return True
-        case Op(op="add" | "sub" | "mul" | "neg" | "floordiv" | "mod" | "minimum" | "maximum", args=args):
-            return all(is_index(a) for a in args)
-        case _:
-            return False
 
 
 def is_single(buffer: Buffer) -> bool:

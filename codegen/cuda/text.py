@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, identifier, is_index, is_single, magnitude
+from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, identifier, is_single, magnitude
 from polyker.codegen.cuda.functions import PLACE, code_of, listed
 from polyker.codegen.ir.kernel import (
+    AXES,
     WARP,
     Allocate,
     Barrier,
@@ -42,10 +43,10 @@ from polyker.codegen.ir.kernel import (
     VectorStore,
     Wait,
 )
-from polyker.codegen.ir.polynomial import polynomial
+from polyker.codegen.ir.polynomial import is_arithmetic, polynomial
 from polyker.codegen.ir.simplify_index import IndexRange, bounds
-from polyker.codegen.ir.walk import expressions, statements, subexpressions, uses
-from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
+from polyker.codegen.ir.walk import expressions, loaded, loads_in, statements, subexpressions, uses
+from polyker.codegen.passes.gpu.launch import arguments_of, loop_range, shared_memory
 from polyker.errors.base import InternalError
 from polyker.ir.functions import OPERATORS, TABLE, cost_of
 
@@ -187,12 +188,6 @@ class _Host:
         return f"{how}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
 
 
-def loop_range(loop: For, ranges: Mapping[str, IndexRange]) -> IndexRange:
-    """Return the least and the greatest value of a loop's variable."""
-    greatest = bounds(polynomial(loop.hi), ranges)[1]
-    return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
-
-
 @dataclass
 class _Device:
     """What a thread runs."""
@@ -317,10 +312,9 @@ class _Device:
             return False
         own = {n for n, b in self.e.buffers.items() if b.space is Space.STACK}
         for stmt in statements(loop.body):
-            nodes = (e for top in expressions(stmt) for e in subexpressions(top))
-            for access in (stmt, *nodes):
-                if isinstance(access, (Store, Load)) and access.buffer in own and uses(loop.var, *access.indices):
-                    return True
+            accesses = (*((stmt,) if isinstance(stmt, Store) else ()), *loads_in(*expressions(stmt)))
+            if any(a.buffer in own and uses(loop.var, *a.indices) for a in accesses):
+                return True
         return False
 
     def _follows_memory(self, loop: For) -> bool:
@@ -335,8 +329,7 @@ class _Device:
         if UNROLL_FACTOR * _length(loop) > MAX_UNROLLED_STATEMENTS:
             return False
         far = {b.name for b in self.kernel.buffers}
-        read = (e for s in inside for top in expressions(s) for e in subexpressions(top))
-        return any(isinstance(e, Load) and e.buffer in far for e in read)
+        return bool(loaded(loop.body) & far)
 
     def _declared(self, buffer: Buffer) -> str:
         name = identifier(buffer.name)
@@ -370,7 +363,8 @@ class _Device:
         pad, name = "  " * depth, identifier(loop.var)
         blocks = loop.kind is LoopKind.BLOCK
         mine = f"{'blockIdx' if blocks else 'threadIdx'}.{loop.axis}"
-        count = self.launch.grid["xyz".index(loop.axis)] if blocks else Const(self.launch.block["xyz".index(loop.axis)])
+        axis = AXES.index(loop.axis)
+        count = self.launch.grid[axis] if blocks else Const(self.launch.block[axis])
         least, most = loop_range(loop, self.e.ranges)
         latest = bounds(polynomial(loop.lo), self.e.ranges)[1]
         if not blocks and most is None and latest is not None:
@@ -389,15 +383,14 @@ class _Device:
             if any(uses(loop.var, *expressions(s)) for s in statements(loop.body)):
                 yield f"{pad}const {kind} {name} = {lo if loop.trip == 1 else first};"
             yield from self.block(loop.body, depth)
-        elif enough:
-            yield f"{pad}if (const {kind} {name} = {first}; {name} < {hi}) {{"
-            yield from self.block(loop.body, depth + 1)
-            yield pad + "}"
-        else:
+            return
+        head = f"if (const {kind} {name} = {first}; {name} < {hi})"
+        if not enough:
             by = f"{step}{kind}({'gridDim' if blocks else 'blockDim'}.{loop.axis})"
-            yield f"{pad}for ({kind} {name} = {first}; {name} < {hi}; {name} += {by}) {{"
-            yield from self.block(loop.body, depth + 1)
-            yield pad + "}"
+            head = f"for ({kind} {name} = {first}; {name} < {hi}; {name} += {by})"
+        yield f"{pad}{head} {{"
+        yield from self.block(loop.body, depth + 1)
+        yield pad + "}"
 
     def _bound(self, loop: For, count: KExpr, *, blocks: bool) -> KExpr:
         """Return the upper bound of a loop over threads, without what the number of threads says already."""
@@ -422,7 +415,7 @@ def _length(loop: For) -> int:
     inside = list(statements(loop.body))
     nodes = (e for s in inside for top in expressions(s) for e in subexpressions(top))
     return len(inside) + FUNCTION_STATEMENTS * sum(
-        isinstance(e, Op) and e.op in _LONG and not is_index(e) for e in nodes
+        isinstance(e, Op) and e.op in _LONG and not is_arithmetic(e) for e in nodes
     )
 
 

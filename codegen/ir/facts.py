@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, LoopKind, Op
-from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, scaled
+from polyker.codegen.ir.polynomial import Poly, as_constant, constant, minus, plus, scaled
 from polyker.ir.dtypes import i64
 
 
@@ -27,7 +27,7 @@ class Facts:
     def in_loop(self, loop: For, var: Poly) -> None:
         """Note lo <= var < hi inside a serial loop."""
         if loop.kind is not LoopKind.VECTOR:
-            self._known.append(plus(var, scaled(self._poly(loop.lo), -1)))
+            self._known.append(minus(var, self._poly(loop.lo)))
             self._below(var, self._poly(loop.hi))
 
     def holds(self, condition: KExpr) -> None:
@@ -47,11 +47,11 @@ class Facts:
 
     def _below(self, x: Poly, bound: Poly) -> None:
         """Note x < bound; where bound is `rest + minimum(...)` or `rest + e // d`, what that says of the arguments too."""
-        self._known.append(plus(bound, plus(scaled(x, -1), constant(-1))))
+        self._known.append(minus(minus(bound, x), constant(1)))
         for monomial, factor in bound.items():
             if factor != 1 or len(monomial) != 1:
                 continue
-            left = plus(x, scaled({m: c for m, c in bound.items() if m != monomial}, -1))
+            left = minus(x, {m: c for m, c in bound.items() if m != monomial})
             match monomial[0]:
                 case Op(op="minimum", args=args):
                     for arg in args:
@@ -66,9 +66,9 @@ class Facts:
         """Return whether upper - lower >= 1 is known."""
         if isinstance(upper, Op) and upper.op == "minimum":
             return all(self.positive(a, lower) for a in upper.args)
-        wanted = plus(plus(self._poly(upper), scaled(lower, -1)), constant(-1))
+        wanted = minus(minus(self._poly(upper), lower), constant(1))
         for known in ({}, *self._known):
-            rest = as_constant(plus(wanted, scaled(known, -1)))
+            rest = as_constant(minus(wanted, known))
             if rest is not None and rest >= 0:
                 return True
         return False

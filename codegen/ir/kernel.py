@@ -1,8 +1,8 @@
 """The Kernel IR: a loop nest over buffers. What the schedule decided is explicit here; nothing is left to be analysed.
 
 Every expression has a dtype; loop variables, sizes and strides are i64. Index arithmetic is i64 throughout.
-Three consumers: `polyker.codegen.ir.verify`, the NumPy interpreter `polyker.codegen.ir.interpret`, and the printers (LLVM IR;
-CUDA).
+Three consumers: `polyker.codegen.ir.verify`, the printers (LLVM IR; CUDA), and in the tests an interpreter in NumPy
+(`tests/codegen/interpret.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from polyker.ir.dtypes import DType, i64
 
+AXES = ("x", "y", "z")
 # Threads of a GPU that run together, and bytes that one of them may access at once.
 WARP, MAX_ACCESS_BYTES = 32, 16
 
@@ -263,6 +264,12 @@ class For:
     def most(self) -> int | None:
         """How many iterations a loop over blocks or threads has at most, None where unknown."""
         return self.trip if self.trip is not None else self.lanes or None
+
+
+def loop_of(var: str, count: int, body: StmtBlock, kind: LoopKind = LoopKind.SERIAL, axis: str = "") -> For:
+    """Return a loop from 0 to a constant."""
+    lanes = 0 if kind is LoopKind.SERIAL else count
+    return For(var, Const(0), Const(count), body, 1, kind, lanes, count, axis=axis)
 
 
 @dataclass(frozen=True, slots=True)

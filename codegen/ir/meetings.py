@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyker.codegen.ir.kernel import (
+    AXES,
     WARP,
     Allocate,
     Barrier,
@@ -15,17 +16,14 @@ from polyker.codegen.ir.kernel import (
     KExpr,
     Launch,
     Let,
-    Load,
     LoopKind,
     Shuffle,
     Space,
     Stmt,
     StmtBlock,
 )
-from polyker.codegen.ir.walk import bound_by, names_in, statements, subexpressions
+from polyker.codegen.ir.walk import bound_by, loads_in, names_in, statements
 from polyker.errors.base import InternalError
-
-AXES = ("x", "y", "z")
 
 
 def check_meetings(kernel: KernelIR) -> None:
@@ -91,4 +89,4 @@ class _SyncWalk:
 
     def differs(self, expr: KExpr, own: frozenset[str]) -> bool:
         """Return whether the value of an expression may differ between threads."""
-        return bool(names_in(expr) & own) or any(isinstance(e, Load) and e.buffer in own for e in subexpressions(expr))
+        return bool(names_in(expr) & own) or any(load.buffer in own for load in loads_in(expr))

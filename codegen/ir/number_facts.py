@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from math import inf, isnan
 from typing import NamedTuple
 
-from polyker.codegen.ir.kernel import Const, Convert, KernelIR, KExpr, Load, Op, Space, Store, VectorStore
-from polyker.codegen.ir.walk import statements
+from polyker.codegen.ir.kernel import Const, Convert, KernelIR, KExpr, Load, Op, Space, VectorStore
+from polyker.codegen.ir.walk import statements, stores_of
 
 
 class May(NamedTuple):
@@ -32,15 +32,8 @@ _OVERFLOWN = May(False, True, True)
 def facts(kernel: KernelIR, inputs: Mapping[str, May]) -> dict[str, May]:
     """Return what each buffer may hold, `inputs` being known of some that the kernel does not write."""
     found = {b.name: ANYTHING for b in kernel.buffers if b.space is Space.ARGUMENT} | dict(inputs)
-    stores: list[Store] = []
-    for s in statements(kernel.body):
-        match s:
-            case Store():
-                stores.append(s)
-            case VectorStore(buffer=buffer):
-                found[buffer] = ANYTHING
-            case _:
-                pass
+    stores = list(stores_of(kernel.body))
+    found |= {s.buffer: ANYTHING for s in statements(kernel.body) if isinstance(s, VectorStore)}
     changed = True
     while changed:
         changed = False

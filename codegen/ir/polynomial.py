@@ -6,11 +6,14 @@ kept in the signed range. Everything else (floordiv, a Load, a Convert, ...) is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from polyker.codegen.ir.kernel import Buffer, Const, KExpr, Load, Op, Store, Var
+from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, Load, Op, Store, Var
+from polyker.errors.base import InternalError
 from polyker.ir.dtypes import i64
+from polyker.record.forms import OPERATORS, SizeForm
+from polyker.record.work import known
 
 Monomial: TypeAlias = tuple[KExpr, ...]  # sorted by `_order`; () is the constant
 Poly: TypeAlias = Mapping[Monomial, int]
@@ -59,6 +62,11 @@ def scaled(a: Poly, factor: int) -> Poly:
     if factor == 1:
         return a
     return {m: v for m, c in a.items() if (v := wrap(c * factor))}
+
+
+def minus(a: Poly, b: Poly) -> Poly:
+    """Return a - b."""
+    return plus(a, scaled(b, -1))
 
 
 def times(a: Poly, b: Poly) -> Poly:
@@ -112,23 +120,49 @@ def _of(expr: Op, leaf: Callable[[KExpr], Poly]) -> Poly:
                 product = times(product, polynomial(arg, leaf))
             return product
         case "sub":
-            return plus(polynomial(args[0], leaf), scaled(polynomial(args[1], leaf), -1))
+            return minus(polynomial(args[0], leaf), polynomial(args[1], leaf))
         case "neg":
             return scaled(polynomial(args[0], leaf), -1)
         case "minimum" | "maximum" | "floordiv" | "mod" as op:
             values = [as_constant(polynomial(a, leaf)) for a in args]
-            known = [v for v in values if v is not None]
-            return leaf(expr) if len(known) < len(values) else constant(_folded(op, known))
+            known_values = [v for v in values if v is not None]
+            return leaf(expr) if len(known_values) < len(values) else constant(OPERATORS[op](*known_values))
         case _:
             return leaf(expr)
 
 
-def _folded(op: str, values: list[int]) -> int:
-    if op in ("minimum", "maximum"):
-        return min(values) if op == "minimum" else max(values)
-    if values[1] == 0:
-        return 0
-    return values[0] // values[1] if op == "floordiv" else values[0] % values[1]
+def form_of(expr: KExpr) -> SizeForm | None:
+    """Return index arithmetic, or a condition on it, as a form; None where it holds anything else."""
+    match expr:
+        case Const(value=value, dtype=dtype):
+            return int(value.real) if dtype.kind in "iub" else None
+        case Var(name=name):
+            return name
+        case Op(op=op, args=args) if op in OPERATORS:
+            forms = [f for f in map(form_of, args) if f is not None]
+            if len(forms) < len(args):
+                return None
+            constants = [f for f in forms if isinstance(f, int)]
+            return OPERATORS[op](*constants) if len(constants) == len(args) else (op, *forms)
+        case _:
+            return None
+
+
+def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
+    """Return the value of index arithmetic or a condition on it, 0 or 1, or None where it holds anything else.
+
+    >>> value_of(Op("floordiv", (Var("n"), Const(4))), {"n": 9})
+    2
+    """
+    return known(form_of(expr), values)
+
+
+def evaluate(expr: KExpr, values: Mapping[str, int]) -> int:
+    """Return the value of an index expression of the host: a number of blocks, a bound of a time loop, an extent."""
+    found = value_of(expr, values)
+    if found is None:
+        raise InternalError(f"{expr} has no value on the host")
+    return found
 
 
 def same_element(a: Load | Store, b: Load | Store) -> bool:
@@ -138,15 +172,23 @@ def same_element(a: Load | Store, b: Load | Store) -> bool:
     return a.indices == b.indices or tuple(map(polynomial, a.indices)) == tuple(map(polynomial, b.indices))
 
 
-def is_index(expr: KExpr) -> bool:
+RING = ("add", "sub", "mul", "neg")
+
+
+def is_index(expr: KExpr, operations: tuple[str, ...] = RING) -> bool:
     """Return whether an i64 expression is arithmetic on variables and constants, without memory and functions."""
     match expr:
         case Var() | Const():
             return True
-        case Op(op="add" | "sub" | "mul" | "neg", args=args):
-            return all(is_index(a) for a in args)
+        case Op(op=op, args=args):
+            return op in operations and all(is_index(a, operations) for a in args)
         case _:
             return False
+
+
+def is_arithmetic(expr: KExpr) -> bool:
+    """Return whether an expression is arithmetic on variables and constants, quotients and extrema among it."""
+    return is_index(expr, (*RING, "floordiv", "mod", "minimum", "maximum"))
 
 
 def expression(poly: Poly) -> KExpr:
@@ -171,11 +213,17 @@ def is_dense(buffer: Buffer) -> bool:
     return True
 
 
-def offset_of(buffer: Buffer, indices: tuple[KExpr, ...]) -> Poly:
+def constant_length(loop: For) -> int | None:
+    """Return how far apart a loop's bounds are, None where that is not constant."""
+    return as_constant(minus(polynomial(loop.hi), polynomial(loop.lo)))
+
+
+def offset_of(buffer: Buffer, indices: Iterable[KExpr | Poly]) -> Poly:
     """Return where an element lies in its buffer, in elements."""
     offset: Poly = {}
     for index, stride in zip(indices, buffer.strides, strict=True):
-        offset = plus(offset, times(polynomial(index), polynomial(stride)))
+        place = index if isinstance(index, Mapping) else polynomial(index)
+        offset = plus(offset, times(place, polynomial(stride)))
     return offset
 
 

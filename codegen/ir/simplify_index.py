@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op, Var
-from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
-from polyker.codegen.ir.walk import rebuild, subexpressions
+from polyker.codegen.ir.kernel import Const, Convert, KExpr, Op, Var
+from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, minus, plus, polynomial, scaled
+from polyker.codegen.ir.walk import loads_in, rebuild
 from polyker.ir.dtypes import bool_, i64
 
 IndexRange: TypeAlias = tuple[int | None, int | None]  # least and greatest value, None where unknown
@@ -20,7 +20,7 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 def has_load(expr: KExpr) -> bool:
     """Return whether an expression reads memory."""
-    return any(isinstance(e, Load) for e in subexpressions(expr))
+    return any(loads_in(expr))
 
 
 def bounds(poly: Poly, ranges: IndexRanges) -> IndexRange:
@@ -151,13 +151,13 @@ def _extremum(op: str, args: tuple[KExpr, ...], ranges: IndexRanges) -> KExpr:
 
 def _dominates(op: str, x: Poly, y: Poly, ranges: IndexRanges) -> bool:
     """Return whether y never matters beside x."""
-    low, high = bounds(plus(x, scaled(y, -1)), ranges)
+    low, high = bounds(minus(x, y), ranges)
     return (high is not None and high <= 0) if op == "minimum" else (low is not None and low >= 0)
 
 
 def _comparison(op: str, x: KExpr, y: KExpr, ranges: IndexRanges) -> KExpr:
     """Decide a comparison by the range of the difference; else keep it as `difference op constant`'s original."""
-    low, high = bounds(plus(polynomial(x), scaled(polynomial(y), -1)), ranges)
+    low, high = bounds(minus(polynomial(x), polynomial(y)), ranges)
     below = high is not None and high < 0
     above = low is not None and low > 0
     equal = low == high == 0

@@ -19,6 +19,7 @@ from polyker.codegen.ir.polynomial import (
     constant,
     expression,
     is_multiple,
+    minus,
     plus,
     polynomial,
     scaled,
@@ -66,7 +67,7 @@ def _parted(poly: Poly, unit: int) -> tuple[Poly, Poly]:
     """Return a polynomial in two parts: what is no multiple of `unit`, with the least constant, and multiples of it."""
     high = {m: c // unit * unit for m, c in poly.items() if c % unit == 0 or not m}
     high = {m: c for m, c in high.items() if c}
-    return plus(poly, scaled(high, -1)), high
+    return minus(poly, high), high
 
 
 def _divided(poly: Poly, unit: int) -> Poly:

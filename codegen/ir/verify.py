@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 
 from polyker.codegen.ir.kernel import (
+    AXES,
     COPIED,
     FORMS,
     MAX_ACCESS_BYTES,
@@ -43,7 +44,7 @@ from polyker.codegen.ir.kernel import (
     Wide,
 )
 from polyker.codegen.ir.polynomial import as_constant, is_dense, is_multiple, offset_of, polynomial
-from polyker.codegen.ir.walk import blocks_of, expressions, is_zero, on_gpu, statements, subexpressions
+from polyker.codegen.ir.walk import blocks_of, is_zero, on_gpu, read_by, statements, written_by
 from polyker.errors.base import InternalError, escape
 from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
@@ -51,7 +52,6 @@ from polyker.ir.functions import TABLE
 from polyker.schedule.tree.swizzle import why_not_swizzled
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
-_AXES = ("x", "y", "z")
 _OF_LAUNCHES = (LoopKind.BLOCK, LoopKind.THREAD)
 _NARY = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"})
 _BINARY = frozenset({"sub", "div", "floordiv", "mod", "pow", "shift_left", "shift_right", *COMPARISONS, *DOTS, *FORMS})
@@ -104,12 +104,8 @@ def verify(kernel: KernelIR) -> None:
     for name in kernel.integers:
         scope = scope.bind(name, i64, name)
     for buffer in kernel.buffers:
-        _check(
-            buffer.space in (Space.ARGUMENT, Space.SCRATCH),
-            "a {} buffer is allocated in the body",
-            buffer,
-            buffer.space.name,
-        )
+        outside = buffer.space in (Space.ARGUMENT, Space.SCRATCH)
+        _check(outside, "a {} buffer is allocated in the body", buffer, buffer.space.name)
         _buffer(buffer, scope)
         scope = _Scope(scope.names, {**scope.buffers, buffer.name: buffer})
     if on_gpu(kernel):
@@ -127,12 +123,8 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
     _check(not buffer.alignment or is_dense(buffer), "only what is dense has an alignment of its own", buffer)
     if buffer.space in (Space.STACK, Space.SHARED):
         sizes = [as_constant(polynomial(s)) for s in buffer.shape]
-        _check(
-            all(s is not None and s > 0 for s in sizes),
-            "a {} buffer has a constant positive shape",
-            buffer,
-            buffer.space.name,
-        )
+        positive = all(s is not None and s > 0 for s in sizes)
+        _check(positive, "a {} buffer has a constant positive shape", buffer, buffer.space.name)
         _check(buffer.writable, "a {} buffer is writable", buffer, buffer.space.name)
     if buffer.swizzle:
         shared = buffer.space is Space.SHARED and bool(buffer.shape) and is_dense(buffer)
@@ -208,16 +200,7 @@ def _check_written(block: StmtBlock) -> tuple[frozenset[str], frozenset[str]]:
     """Return the buffers that a block of a Launch writes and reads; what is allocated in it and read is written in its extent."""
     written, read = frozenset[str](), frozenset[str]()
     for stmt in block:
-        read |= {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
-        match stmt:
-            case Store(buffer=name) | VectorStore(buffer=name) | Combine(buffer=name):
-                written |= {name}
-            case Copy(buffer=name, source=source):
-                written, read = written | {name}, read | {source}
-            case VectorLoad(buffer=name):
-                read |= {name}
-            case _:
-                pass
+        written, read = written | written_by(stmt), read | read_by(stmt)
         for inner in blocks_of(stmt):
             more, also = _check_written(inner)
             for buffer in stmt.buffers if isinstance(stmt, Allocate) else ():
@@ -278,11 +261,8 @@ def _loop(loop: For, scope: _Scope) -> None:
     _check(loop.trip is None or loop.trip >= 0, "the trip count is not negative", header)
     if loop.kind in _OF_LAUNCHES:
         waits = scope.launched == (False,) * 6 and not loop.axis
-        _check(
-            waits or (loop.axis in _AXES and scope.launched is not None),
-            "a BLOCK or THREAD loop has an axis, in a Launch",
-            header,
-        )
+        dealt = loop.axis in AXES and scope.launched is not None
+        _check(waits or dealt, "a BLOCK or THREAD loop has an axis, in a Launch", header)
     elif loop.kind is not LoopKind.SERIAL:
         _check(loop.lanes > 0 or (loop.kind is LoopKind.UNROLL and loop.trip is not None), "lanes are needed", header)
         free = loop.trip is None or loop.lanes == 0 or loop.kind in (LoopKind.STREAM, LoopKind.SCAN, LoopKind.PARALLEL)
@@ -301,7 +281,7 @@ def _loop(loop: For, scope: _Scope) -> None:
         shared = {name: b for name, b in inner.buffers.items() if b.space is not Space.STACK}
         inner = replace(inner, buffers=shared, in_parallel=True)
     if loop.axis and scope.launched is not None:
-        place = _AXES.index(loop.axis) + 3 * (loop.kind is LoopKind.THREAD)
+        place = AXES.index(loop.axis) + 3 * (loop.kind is LoopKind.THREAD)
         inner = replace(inner, launched=tuple(x and n != place for n, x in enumerate(scope.launched)))
     _block(loop.body, inner)
 

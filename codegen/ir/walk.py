@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import is_
+from typing import Any, TypeVar
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -34,6 +35,24 @@ from polyker.codegen.ir.kernel import (
     VectorStore,
 )
 
+S = TypeVar("S", bound=Stmt)
+
+# The fields of statements that hold expressions, in the order in which they are printed.
+_FIELDS: dict[type[object], tuple[str, ...]] = {
+    Store: ("indices", "value"),
+    For: ("lo", "hi"),
+    Combine: ("indices", "value", "before"),
+    VectorLoad: ("indices", "predicate", "other"),
+    VectorStore: ("indices", "values"),
+    Copy: ("indices", "places", "predicate", "other"),
+    Prefetch: ("indices",),
+    Let: ("value",),
+    Shuffle: ("value",),
+    Guard: ("condition",),
+    If: ("condition",),
+    Launch: ("grid",),
+}
+
 # The compiler spends a good part of its time in these functions, so they ask for a node's type once, the most frequent first.
 
 
@@ -43,48 +62,47 @@ def expressions(stmt: Stmt) -> tuple[KExpr, ...]:
         return (*stmt.indices, stmt.value)
     if type(stmt) is For:
         return stmt.lo, stmt.hi
-    return _expressions(stmt)
+    found: list[KExpr] = []
+    for name in _FIELDS.get(type(stmt), ()):
+        part = getattr(stmt, name)
+        found += part if type(part) is tuple else () if part is None else (part,)
+    return tuple(found)
 
 
-def _expressions(stmt: Stmt) -> tuple[KExpr, ...]:
-    match stmt:
-        case Combine(indices=indices, value=value, before=before):
-            return (*indices, value) if before is None else (*indices, value, before)
-        case VectorLoad(indices=indices, predicate=predicate, other=other):
-            return (*indices, *(e for e in (predicate, other) if e is not None))
-        case VectorStore(indices=indices, values=values):
-            return (*indices, *values)
-        case Copy(indices=indices, places=places, predicate=predicate, other=other):
-            return (*indices, *places, *(e for e in (predicate, other) if e is not None))
-        case Prefetch(indices=indices):
-            return indices
-        case Let(value=value) | Shuffle(value=value):
-            return (value,)
-        case Guard(condition=condition) | If(condition=condition):
-            return (condition,)
-        case Launch(grid=grid):
-            return grid
-        case _:
-            return ()
+def with_expressions(stmt: S, change: Callable[[KExpr], KExpr]) -> S:
+    """Return a statement with `change` applied to each of the expressions that stand directly in it."""
+    changed: dict[str, Any] = {}
+    for name in _FIELDS.get(type(stmt), ()):
+        part = getattr(stmt, name)
+        if part is not None:
+            changed[name] = tuple(map(change, part)) if type(part) is tuple else change(part)
+    return replace(stmt, **changed) if changed else stmt
+
+
+def loads_in(*exprs: KExpr) -> Iterator[Load]:
+    """Yield the loads in expressions, those in the indices of others too."""
+    return (node for expr in exprs for node in subexpressions(expr) if type(node) is Load)
 
 
 def loaded(block: StmtBlock) -> frozenset[str]:
     """Return the names of the buffers that a block reads."""
-    nodes = (n for s in statements(block) for e in expressions(s) for n in subexpressions(e))
-    return frozenset(n.buffer for n in nodes if type(n) is Load)
+    return frozenset(load.buffer for stmt in statements(block) for load in loads_in(*expressions(stmt)))
+
+
+def read_by(stmt: Stmt) -> set[str]:
+    """Return the buffers that a statement, not one in it, reads."""
+    own = {stmt.source} if isinstance(stmt, Copy) else {stmt.buffer} if isinstance(stmt, VectorLoad) else set()
+    return own | {load.buffer for load in loads_in(*expressions(stmt))}
+
+
+def written_by(stmt: Stmt) -> set[str]:
+    """Return the buffers that a statement, not one in it, writes."""
+    return {stmt.buffer} if isinstance(stmt, Store | VectorStore | Copy | Combine) else set()
 
 
 def buffers_of(stmt: Stmt) -> set[str]:
     """Return the buffers that a statement, not one in it, reads or writes."""
-    found = {e.buffer for top in expressions(stmt) for e in subexpressions(top) if isinstance(e, Load)}
-    match stmt:
-        case Copy(buffer=buffer, source=source):
-            found |= {buffer, source}
-        case Store(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(buffer=buffer) | Combine(buffer=buffer):
-            found.add(buffer)
-        case _:
-            pass
-    return found
+    return read_by(stmt) | written_by(stmt)
 
 
 def bound_by(stmt: Stmt) -> tuple[str, ...]:
@@ -98,6 +116,25 @@ def bound_by(stmt: Stmt) -> tuple[str, ...]:
             return ()
 
 
+def names_bound(block: StmtBlock) -> set[str]:
+    """Return the names that the statements of a block give to variables, values and buffers."""
+    found: set[str] = set()
+    for stmt in statements(block):
+        found.update(bound_by(stmt))
+        if isinstance(stmt, For):
+            found |= {stmt.var, stmt.thread}
+        elif isinstance(stmt, Allocate):
+            found.update(b.name for b in stmt.buffers)
+    return found
+
+
+def unused(taken: set[str], names: Iterable[str]) -> str:
+    """Return the first of some names that is not taken, which it is from then on."""
+    name = next(n for n in names if n not in taken)
+    taken.add(name)
+    return name
+
+
 def statements(block: StmtBlock) -> Iterator[Stmt]:
     """Yield every statement of a block and of the blocks in it, parents first."""
     stack = list(reversed(block))
@@ -109,6 +146,21 @@ def statements(block: StmtBlock) -> Iterator[Stmt]:
         elif type(stmt) is not Store:
             for inner in reversed(blocks_of(stmt)):
                 stack.extend(reversed(inner))
+
+
+def loops_of(block: StmtBlock, kind: LoopKind) -> Iterator[For]:
+    """Yield the loops of a kind in a block."""
+    return (s for s in statements(block) if type(s) is For and s.kind is kind)
+
+
+def stores_of(block: StmtBlock) -> Iterator[Store]:
+    """Yield the stores of single elements in a block."""
+    return (s for s in statements(block) if type(s) is Store)
+
+
+def stored(block: StmtBlock) -> frozenset[str]:
+    """Return the names of the buffers that a block stores to."""
+    return frozenset(s.buffer for s in stores_of(block))
 
 
 def allocated(block: StmtBlock) -> Iterator[Buffer]:
@@ -141,6 +193,13 @@ def with_body(loop: For, body: StmtBlock) -> For:
     return For(
         loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.enough, loop.axis
     )  # fmt: skip
+
+
+def nested(loops: Sequence[For], body: StmtBlock) -> StmtBlock:
+    """Return a block inside loops, the outermost first, in place of their bodies."""
+    for loop in reversed(loops):
+        body = (with_body(loop, body),)
+    return body
 
 
 def operands(expr: KExpr) -> tuple[KExpr, ...]:
@@ -224,10 +283,11 @@ def substitute(expr: KExpr, values: Mapping[str, KExpr]) -> KExpr:
     return rebuild(expr, partial(substitute, values=values))
 
 
-def recombined(stmt: Combine, change: Callable[[KExpr], KExpr]) -> Combine:
-    """Return a Combine with `change` applied to each of its expressions."""
-    before = None if stmt.before is None else change(stmt.before)
-    return replace(stmt, indices=tuple(map(change, stmt.indices)), value=change(stmt.value), before=before)
+def with_loads(expr: KExpr, values: Mapping[Load, KExpr]) -> KExpr:
+    """Return the expression with loads replaced."""
+    if isinstance(expr, Load) and expr in values:
+        return values[expr]
+    return rebuild(expr, partial(with_loads, values=values))
 
 
 def uses(name: str, *exprs: KExpr) -> bool:
@@ -242,7 +302,7 @@ def names_in(*exprs: KExpr) -> set[str]:
 
 def is_parallel(kernel: KernelIR) -> bool:
     """Return whether some loop runs on several threads."""
-    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in statements(kernel.body))
+    return any(loops_of(kernel.body, LoopKind.PARALLEL))
 
 
 def on_gpu(kernel: KernelIR) -> bool:

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.codegen.ir.kernel import (
-    Allocate,
-    Const,
-    For,
-    Guard,
-    If,
-    KExpr,
-    Let,
-    Load,
-    LoopKind,
-    Op,
-    StmtBlock,
-    Store,
-    Var,
-)
+from polyker.codegen.ir.kernel import Allocate, For, Guard, If, KExpr, Let, Load, LoopKind, Op, StmtBlock, Store
+from polyker.codegen.ir.polynomial import form_of
 from polyker.codegen.ir.walk import operands
 from polyker.ir.functions import cost_of
 from polyker.record import work
-from polyker.record.forms import OPERATORS, SizeForm
+from polyker.record.forms import SizeForm
 from polyker.record.work import Work, WorkItem
 
 
@@ -82,27 +69,3 @@ def cost(expr: KExpr) -> int:
             case _:
                 stack.extend(operands(node))
     return total
-
-
-def value_of(expr: KExpr, values: Mapping[str, int]) -> int | None:
-    """Return the value of an expression of loop bounds, or None where it holds anything else."""
-    return work.known(form_of(expr), values)
-
-
-def form_of(expr: KExpr) -> SizeForm | None:
-    """Return an expression of loop bounds as a form, None where it holds anything else."""
-    match expr:
-        case Const(value=value, dtype=dtype):
-            return int(value.real) if dtype.is_integer else None
-        case Var(name=name):
-            return name
-        case Op(op=op) if op in OPERATORS:
-            found = [form_of(e) for e in operands(expr)]
-            known = [f for f in found if f is not None]
-            if len(known) < len(found):
-                return None
-            if all(isinstance(f, int) for f in known):
-                return OPERATORS[op](*known)
-            return (op, *known)
-        case _:
-            return None

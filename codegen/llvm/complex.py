@@ -95,18 +95,9 @@ def combine(b: IRBuilder, op: str, x: ElementValue, y: ElementValue) -> ElementV
 
 
 def _power(b: IRBuilder, x: ElementValue, exponent: int) -> ElementValue:
-    result: ElementValue | None = None
-    square, n = x, abs(exponent)
-    while n:
-        if n & 1:
-            result = square if result is None else multiply(b, result, square)
-        n >>= 1
-        if n:
-            square = multiply(b, square, square)
     one = ElementValue(x.dtype, const(1.0, x.re.elem), const(0.0, x.re.elem))
-    if result is None:
-        return one
-    return divide(b, one, result) if exponent < 0 else result
+    power = ops.by_squaring(x, abs(exponent), one, lambda p, q: multiply(b, p, q))
+    return divide(b, one, power) if exponent < 0 else power
 
 
 def _sign(b: IRBuilder, x: ElementValue) -> ElementValue:

@@ -6,6 +6,7 @@ are their 16 bits and bool is one byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from polyker.codegen.llvm.text import LLVM_TYPES, IRBuilder, Reg, const
@@ -24,7 +25,16 @@ class ElementValue(NamedTuple):
     @property
     def lanes(self) -> int:
         """Number of lanes, 1 for a uniform value."""
-        return self.re.lanes if self.im is None else max(self.re.lanes, self.im.lanes)
+        return max(part.lanes for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[Reg, ...]:
+        """Its registers."""
+        return (self.re,) if self.im is None else (self.re, self.im)
+
+    def each(self, change: Callable[[Reg], Reg]) -> ElementValue:
+        """Return the value with `change` applied to each of its registers."""
+        return ElementValue(self.dtype, *map(change, self.parts))
 
 
 def from_memory(b: IRBuilder, dtype: DType, raw: Reg) -> Reg:

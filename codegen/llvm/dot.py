@@ -6,7 +6,7 @@ Where a processor has no such instruction (polyker.ir.instructions), and for sin
 from __future__ import annotations
 
 from polyker.codegen.ir.kernel import Const, Convert, KExpr, Load, Op
-from polyker.codegen.ir.polynomial import as_constant, plus, scaled
+from polyker.codegen.ir.polynomial import as_constant, minus
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.convert import ElementValue, convert
@@ -30,9 +30,7 @@ def dot(b: IRBuilder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
         found: Reg | None = None
         for first in range(0, lanes, most):
             here = list(range(first, min(first + most, lanes)))
-            piece = dot(
-                b, op, _lanes(b, x, here), _lanes(b, y, here), None if total is None else _lanes(b, total, here)
-            )
+            piece = dot(b, op, b.lanes(x, here), b.lanes(y, here), None if total is None else b.lanes(total, here))
             found = piece if found is None else _joined_lanes(b, found, piece)
         assert found is not None
         return found
@@ -40,17 +38,13 @@ def dot(b: IRBuilder, op: str, x: Reg, y: Reg, total: Reg | None = None) -> Reg:
     if width > lanes:
         order = [*range(lanes), *[0] * (width - lanes)]
         wide = dot(b, op, *(b.shuffle(r, None, order) for r in (x, y, *(() if total is None else (total,)))))
-        return _lanes(b, wide, list(range(lanes)))
+        return b.lanes(wide, list(range(lanes)))
     factors = _bits(b, x, f"i{8 * row.left.itemsize}"), _bits(b, y, f"i{8 * row.right.itemsize}")
     if not row.accumulates:
         sums = b.call(row.llvm[width], "i32", width, factors)
         return sums if total is None else b.binary("add", total, sums)
     start = b.splat(const(0, "i32"), width) if total is None else total
     return b.call(row.llvm[width], "i32", width, (start, *factors))
-
-
-def _lanes(b: IRBuilder, reg: Reg, lanes: list[int]) -> Reg:
-    return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
 
 
 def _joined_lanes(b: IRBuilder, x: Reg, y: Reg) -> Reg:
@@ -138,7 +132,7 @@ def _neighbour_elements(e: EmitterScope, loads: list[Load]) -> ElementValue | No
     count, place = len(loads), e.places[loads[0].buffer]
     first = e.offset(loads[0].buffer, loads[0].indices)
     for p, load in enumerate(loads):
-        step = as_constant(plus(e.offset(load.buffer, load.indices), scaled(first, -1)))
+        step = as_constant(minus(e.offset(load.buffer, load.indices), first))
         if step != p:
             return None
     base, step_of_lanes, varying = e.split(first)

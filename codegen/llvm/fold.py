@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+
 _NAMES = {"true": 1, "false": 0}
+_FOLDED = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+}  # fmt: skip
 
 
 def number(text: str, elem: str) -> int | None:
@@ -42,21 +48,7 @@ def unsigned(value: int, elem: str) -> int:
 
 def fold_binary(op: str, x: int, y: int, elem: str) -> int | None:
     """Return `op x, y` for constants; None for operations that are not folded."""
-    match op:
-        case "add":
-            return wrapped(x + y, elem)
-        case "sub":
-            return wrapped(x - y, elem)
-        case "mul":
-            return wrapped(x * y, elem)
-        case "and":
-            return wrapped(x & y, elem)
-        case "or":
-            return wrapped(x | y, elem)
-        case "xor":
-            return wrapped(x ^ y, elem)
-        case _:
-            return None
+    return wrapped(_FOLDED[op](x, y), elem) if op in _FOLDED else None
 
 
 def neutral(op: str, y: int, elem: str) -> bool:

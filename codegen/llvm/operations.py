@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from polyker.codegen.llvm.text import LLVM_TYPES, IRBuilder, Reg, const
 from polyker.ir.dtypes import DType, bool_
 from polyker.ir.functions import TABLE, cost_of
 
+T = TypeVar("T")
+
 _FCMP = {"lt": "fcmp olt", "le": "fcmp ole", "gt": "fcmp ogt", "ge": "fcmp oge", "eq": "fcmp oeq", "ne": "fcmp une"}
-_ICMP = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_INT = {"add": "add", "mul": "mul", "sub": "sub"}
 _FLOAT_BITS = {"float": 32, "double": 64}
 _BITS_OF = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor"}
 _BOOL = {"add": "or", "mul": "and", "and": "and", "or": "or", "maximum": "or", "minimum": "and"}
@@ -29,7 +29,7 @@ def compare(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
         return b.compare(_FCMP[op], x, y)
     if op in ("eq", "ne"):
         return b.compare(f"icmp {op}", x, y)
-    return b.compare(f"icmp {'s' if dtype.kind == 'i' else 'u'}{_ICMP[op]}", x, y)
+    return b.compare(f"icmp {'s' if dtype.kind == 'i' else 'u'}{op}", x, y)
 
 
 def logical_not(b: IRBuilder, x: Reg) -> Reg:
@@ -84,7 +84,7 @@ def arithmetic(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
         case "b":
             return b.binary(_BOOL[op], x, y)
         case _:
-            return b.binary(_INT[op], x, y)
+            return b.binary(op, x, y)
 
 
 def negate(b: IRBuilder, x: Reg, dtype: DType) -> Reg:
@@ -220,7 +220,7 @@ def truncated_remainder(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> Reg:
 def integer_power(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> Reg:
     """Return x**y by squaring, wrapping; a negative y gives 1, -1 or 0 for x = 1, -1 and all else (0 too)."""
     if y.is_constant and y.lanes == 1 and 0 <= int(y.text) <= 64:
-        return _constant_power(b, x, int(y.text))
+        return by_squaring(x, int(y.text), const(1, x.elem), lambda p, q: b.binary("mul", p, q))
     symbol = f"power_{dtype.kind}{8 * dtype.itemsize}"
     if symbol not in b.definitions:
         b.definitions[symbol] = _power_function(symbol, x.elem, signed=dtype.kind == "i")
@@ -234,16 +234,16 @@ def integer_power(b: IRBuilder, x: Reg, y: Reg, dtype: DType) -> Reg:
     return result
 
 
-def _constant_power(b: IRBuilder, x: Reg, exponent: int) -> Reg:
-    result: Reg | None = None
-    square = x
+def by_squaring(x: T, exponent: int, one: T, multiply: Callable[[T, T], T]) -> T:
+    """Return a power by a whole number that is not negative."""
+    result: T | None = None
     while exponent:
         if exponent & 1:
-            result = square if result is None else b.binary("mul", result, square)
+            result = x if result is None else multiply(result, x)
         exponent >>= 1
         if exponent:
-            square = b.binary("mul", square, square)
-    return const(1, x.elem) if result is None else result
+            x = multiply(x, x)
+    return one if result is None else result
 
 
 def _power_function(symbol: str, t: str, *, signed: bool) -> str:
@@ -378,46 +378,20 @@ class _Applied:
 _Emitter: TypeAlias = Callable[[_Applied], Reg]
 
 
-def _fold(a: _Applied) -> Reg:
-    return fold(a.b, a.op, a.args, a.dtype)
-
-
-def _masked_extremum(a: _Applied) -> Reg:
-    return masked_extremum(a.b, a.op.removesuffix("_masked"), a.x, a.y)
-
-
-def _free_extremum(a: _Applied) -> Reg:
-    return free_extremum(a.b, a.op, a.x, a.y)
-
-
-def _fused(a: _Applied) -> Reg:
-    return fused(a.b, a.op.removeprefix("fused_"), a.x, a.y, a.dtype)
-
-
-def _shift(a: _Applied) -> Reg:
-    return shift(a.b, a.op, a.x, a.y, a.dtype)
-
-
-def _compare(a: _Applied) -> Reg:
-    return compare(a.b, a.op, a.x, a.y, a.dtype)
-
-
-def _next_number(a: _Applied) -> Reg:
-    return next_number(a.b, a.op, a.x, a.dtype)
-
-
 # What gives a bool of any type.
 _PREDICATES: dict[str, _Emitter] = {
-    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _compare),
+    **dict.fromkeys(_FCMP, lambda a: compare(a.b, a.op, a.x, a.y, a.dtype)),
     "not": lambda a: logical_not(a.b, a.x),
 }
 _OPERATIONS: dict[str, _Emitter] = {
-    **dict.fromkeys(("add", "mul", "minimum", "maximum", "and", "or", "bit_and", "bit_or", "bit_xor"), _fold),
-    **dict.fromkeys(("larger_masked", "smaller_masked"), _masked_extremum),
-    **dict.fromkeys(("larger", "smaller"), _free_extremum),
-    **dict.fromkeys(("fused_add", "fused_sub"), _fused),
-    **dict.fromkeys(("shift_left", "shift_right"), _shift),
-    **dict.fromkeys(("below", "above"), _next_number),
+    **dict.fromkeys((*_BOOL, *_BITS_OF), lambda a: fold(a.b, a.op, a.args, a.dtype)),
+    **dict.fromkeys(
+        ("larger_masked", "smaller_masked"), lambda a: masked_extremum(a.b, a.op.removesuffix("_masked"), a.x, a.y)
+    ),
+    **dict.fromkeys(("larger", "smaller"), lambda a: free_extremum(a.b, a.op, a.x, a.y)),
+    **dict.fromkeys(("fused_add", "fused_sub"), lambda a: fused(a.b, a.op.removeprefix("fused_"), a.x, a.y, a.dtype)),
+    **dict.fromkeys(("shift_left", "shift_right"), lambda a: shift(a.b, a.op, a.x, a.y, a.dtype)),
+    **dict.fromkeys(("below", "above"), lambda a: next_number(a.b, a.op, a.x, a.dtype)),
     # Code of functions of the notation that no intrinsic gives.
     "imag": lambda a: const(0, LLVM_TYPES[a.dtype.name]),
     "copied": lambda a: copied(a.b, a.x),

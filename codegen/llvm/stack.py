@@ -6,22 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyker.codegen.ir.kernel import (
-    Allocate,
-    Buffer,
-    Const,
-    For,
-    If,
-    KernelIR,
-    KExpr,
-    Load,
-    LoopKind,
-    StmtBlock,
-    Store,
-    Var,
-)
+from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, If, KernelIR, KExpr, LoopKind, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, polynomial
-from polyker.codegen.ir.walk import expressions, subexpressions
+from polyker.codegen.ir.walk import expressions, loads_in, names_in
 from polyker.codegen.passes.simplify import InCopies
 from polyker.errors.base import InternalError
 
@@ -117,8 +104,8 @@ class StackBuffers:
     def _walk(self, block: StmtBlock, at: _Lanes) -> None:
         for stmt in block:
             for expr in expressions(stmt):
-                for node in subexpressions(expr):
-                    if type(node) is Load and node.buffer in self._around:
+                for node in loads_in(expr):
+                    if node.buffer in self._around:
                         self._access(node.buffer, node.indices, at, at.transposed)
             match stmt:
                 case Store(buffer=name, indices=indices):
@@ -196,9 +183,7 @@ class StackBuffers:
             if known[-1] is None or None in known or known[-1] % loop.lanes:
                 return False
             hi = one.hi
-            if type(hi) is not Const and any(
-                isinstance(n, Var) and n.name not in outside and n.name in at.bound for n in subexpressions(hi)
-            ):
+            if type(hi) is not Const and names_in(hi) & at.bound - outside:
                 return False
             end = loop.lanes, loop.lo, hi
             if self._ends.setdefault((name, known), end) != end:
@@ -209,9 +194,7 @@ class StackBuffers:
         """Return whether there is a load in indices, and their variables; copies of a statement have the same ones."""
         found = self._found.get(indices)
         if found is None:
-            nodes = [n for index in indices for n in subexpressions(index)]
-            names = frozenset(n.name for n in nodes if isinstance(n, Var))
-            found = self._found[indices] = any(isinstance(n, Load) for n in nodes), names
+            found = self._found[indices] = any(loads_in(*indices)), frozenset(names_in(*indices))
         return found
 
     def _place(self, indices: tuple[KExpr, ...], var: str) -> tuple[Poly, ...] | None:

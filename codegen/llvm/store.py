@@ -13,7 +13,7 @@ from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.convert import ElementValue, convert
 from polyker.codegen.llvm.expressions import LlvmExpressions, constant_value
 from polyker.codegen.llvm.operations import combine, free_extremum
-from polyker.codegen.llvm.text import IRBuilder, Reg, const
+from polyker.codegen.llvm.text import IRBuilder, const
 from polyker.codegen.passes.fold_lanes import REDUCIBLE
 from polyker.ir.dtypes import DType
 
@@ -179,19 +179,16 @@ def _halved(
     """Return the lanes of a value joined; `none`: what changes nothing."""
     while (n := value.lanes) > 1:
         half = -(-n // 2)
-        low = _lanes(b, value, list(range(half)))
-        high = _lanes(b, value, list(range(n - half, n)))
+        low = _lanes(b, value, range(half))
+        high = _lanes(b, value, range(n - half, n))
         if n % 2:
             high = _with_first_lane(b, high, none)
         value = join(low, high)
     return value
 
 
-def _lanes(b: IRBuilder, value: ElementValue, lanes: list[int]) -> ElementValue:
-    def pick(reg: Reg) -> Reg:
-        return b.extract(reg, lanes[0]) if len(lanes) == 1 else b.shuffle(reg, None, lanes)
-
-    return ElementValue(value.dtype, pick(value.re), None if value.im is None else pick(value.im))
+def _lanes(b: IRBuilder, value: ElementValue, lanes: range) -> ElementValue:
+    return value.each(lambda part: b.lanes(part, list(lanes)))
 
 
 def _with_first_lane(b: IRBuilder, value: ElementValue, first: ElementValue) -> ElementValue:

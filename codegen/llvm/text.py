@@ -7,20 +7,18 @@ invariants and elimination of common subexpressions happen while the text is wri
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from polyker.codegen.llvm.fold import fold_binary, fold_compare, neutral, number, numbers
+from polyker.codegen.vecmath.core.build import literal
 from polyker.ir.instructions import DotProduct
 
 LLVM_TYPES = {
     "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "i1",
     **{f"{k}{b}": f"i{b}" for k in "iu" for b in (8, 16, 32, 64)},
 }  # fmt: skip
-FLAGS = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 
 
 class Reg(NamedTuple):
@@ -45,19 +43,6 @@ class Reg(NamedTuple):
     def is_constant(self) -> bool:
         """Whether it is a literal."""
         return not self.text.startswith("%")
-
-
-def literal(value: bool | int | float, elem: str) -> str:
-    """Return the LLVM text of a scalar constant of element type `elem`."""
-    if elem == "i1":
-        return "true" if value else "false"
-    if elem[0] == "i":
-        bits = int(elem[1:])
-        return str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
-    with np.errstate(over="ignore"):
-        number = float(np.float32(value)) if elem == "float" else float(value)
-    bits = 0x7FF8 << 48 if number != number else struct.unpack("<Q", struct.pack("<d", number))[0]
-    return f"0x{bits:016X}"
 
 
 def const(value: bool | int | float, elem: str) -> Reg:
@@ -378,22 +363,23 @@ class IRBuilder:
             f"shufflevector {a.typed}, {other}, <{len(lanes)} x i32> <{order}>", a.elem, len(lanes), operands
         )
 
+    def lanes(self, a: Reg, lanes: list[int]) -> Reg:
+        """Return some lanes of a vector, a single one as a scalar."""
+        return self.extract(a, lanes[0]) if len(lanes) == 1 else self.shuffle(a, None, lanes)
+
     def any(self, mask: Reg) -> Reg:
         """Return whether some lane of an i1 vector is true."""
-        known = numbers(mask.text, mask.elem, mask.lanes)
-        if known is not None:
-            return const(any(known), "i1")
-        return mask if mask.lanes == 1 else self._reduce_bits("or", mask)
+        return self._reduced("or", any, mask)
 
     def all(self, mask: Reg) -> Reg:
         """Return whether all lanes of an i1 vector are true."""
+        return self._reduced("and", all, mask)
+
+    def _reduced(self, op: str, of_numbers: Callable[[list[int]], bool], mask: Reg) -> Reg:
         known = numbers(mask.text, mask.elem, mask.lanes)
         if known is not None:
-            return const(all(known), "i1")
-        return mask if mask.lanes == 1 else self._reduce_bits("and", mask)
-
-    def _reduce_bits(self, op: str, mask: Reg) -> Reg:
-        return self.call(f"llvm.vector.reduce.{op}.v{mask.lanes}i1", "i1", 1, (mask,))
+            return const(of_numbers(known), "i1")
+        return mask if mask.lanes == 1 else self.call(f"llvm.vector.reduce.{op}.v{mask.lanes}i1", "i1", 1, (mask,))
 
 
 def suffix(reg: Reg) -> str:

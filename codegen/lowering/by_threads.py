@@ -7,13 +7,11 @@ that hold no barrier: so a barrier stands in no such loop, and whatever is aroun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
     Commit,
-    Const,
     For,
     If,
     KExpr,
@@ -22,10 +20,10 @@ from polyker.codegen.ir.kernel import (
     Space,
     Stmt,
     StmtBlock,
-    Var,
     Wait,
+    loop_of,
 )
-from polyker.codegen.ir.walk import statements, subexpressions
+from polyker.codegen.ir.walk import names_in, statements, with_blocks
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.schedule.tree.to_isl import Threads
@@ -44,17 +42,7 @@ def dealt_to_threads(block: StmtBlock, threads: tuple[Threads, ...]) -> StmtBloc
         if part:
             inner: StmtBlock = tuple(part)
             for t in threads:
-                loop = For(
-                    t.name,
-                    Const(0),
-                    Const(t.extent),
-                    inner,
-                    kind=LoopKind.THREAD,
-                    lanes=t.extent,
-                    trip=t.extent,
-                    axis=t.axis,
-                )
-                inner = (loop,)
+                inner = (loop_of(t.name, t.extent, inner, LoopKind.THREAD, t.axis),)
             found += inner
             part.clear()
         match stmt:
@@ -62,21 +50,14 @@ def dealt_to_threads(block: StmtBlock, threads: tuple[Threads, ...]) -> StmtBloc
                 pass
             case If() if _of_threads(stmt, threads):
                 found += dealt_to_threads(_sunk(stmt), threads)
-            case If(body=body, orelse=orelse):
-                found.append(
-                    replace(stmt, body=dealt_to_threads(body, threads), orelse=dealt_to_threads(orelse, threads))
-                )
-            case For(body=body) | Allocate(body=body):
-                found.append(replace(stmt, body=dealt_to_threads(body, threads)))
             case _:
-                found.append(stmt)
+                found.append(with_blocks(stmt, lambda inner: dealt_to_threads(inner, threads)))
     return tuple(found)
 
 
 def _of_threads(stmt: If, threads: tuple[Threads, ...]) -> bool:
     """Whether a condition tells threads apart."""
-    names = {t.name for t in threads}
-    return any(isinstance(e, Var) and e.name in names for e in subexpressions(stmt.condition))
+    return bool(names_in(stmt.condition) & {t.name for t in threads})
 
 
 def _sunk(stmt: If) -> StmtBlock:
@@ -93,18 +74,9 @@ def _sunk(stmt: If) -> StmtBlock:
 
 def _under(condition: KExpr, block: StmtBlock) -> StmtBlock:
     """Return a block whose statements are tested each, but for the points where threads meet."""
-    found: list[Stmt] = []
-    for stmt in block:
-        match stmt:
-            case _ if not _is_common(stmt):
-                found.append(If(condition, (stmt,)))
-            case If(body=body, orelse=orelse):
-                found.append(replace(stmt, body=_under(condition, body), orelse=_under(condition, orelse)))
-            case For(body=body) | Allocate(body=body):
-                found.append(replace(stmt, body=_under(condition, body)))
-            case _:
-                found.append(stmt)
-    return tuple(found)
+    return tuple(
+        with_blocks(s, lambda inner: _under(condition, inner)) if _is_common(s) else If(condition, (s,)) for s in block
+    )
 
 
 def _is_common(stmt: Stmt) -> bool:
@@ -139,8 +111,7 @@ def iterations(
             result.append(whole(stmt))
         elif isinstance(stmt, If) and any(map(is_loop, statements((stmt,)))):
             flush()
-            body = iterations(stmt.body, kind, axis, whole, single)
-            result.append(replace(stmt, body=body, orelse=iterations(stmt.orelse, kind, axis, whole, single)))
+            result.append(with_blocks(stmt, lambda inner: iterations(inner, kind, axis, whole, single)))
         else:
             alone.append(stmt)
     flush()

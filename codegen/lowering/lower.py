@@ -34,6 +34,7 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
     Wait,
+    loop_of,
 )
 from polyker.codegen.ir.polynomial import constant, expression, plus, polynomial, scaled
 from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
@@ -359,8 +360,7 @@ class _Lowering:
             )
 
         def single(body: StmtBlock) -> Stmt:
-            inside = self._allocated(body, scopes)
-            return For(next(self.names), Const(0), Const(1), inside, 1, kind, 1, 1, axis=member.axis)
+            return loop_of(next(self.names), 1, self._allocated(body, scopes), kind, member.axis)
 
         found = iterations(
             block, kind, member.axis, lambda loop: replace(loop, body=self._allocated(loop.body, scopes)), single

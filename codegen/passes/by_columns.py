@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, Let, LoopKind, Op, Stmt, Store, Var
-from polyker.codegen.ir.polynomial import Poly, plus, polynomial, times
+from polyker.codegen.ir.polynomial import offset_of
 from polyker.codegen.ir.walk import loaded, uses
 from polyker.codegen.passes.simplify import trip_count
 
@@ -56,9 +56,7 @@ def _is_vector(stmt: Stmt, loop: For) -> bool:
 
 def _is_across(loop: For, vector: For, store: Store, buffer: Buffer) -> bool:
     """Whether a store's elements are neighbours from step to step, and those of the lanes lie in rows of their own."""
-    place: Poly = {}
-    for index, stride in zip(store.indices, buffer.strides, strict=True):
-        place = plus(place, times(polynomial(index), polynomial(stride)))
+    place = offset_of(buffer, store.indices)
     along, lane = (Var(loop.var),), Var(vector.var)
     if buffer.dtype.is_complex or place.get(along, 0) not in (1, -1):
         return False

@@ -10,23 +10,11 @@ Each fold of the lanes takes the logarithm of their number in dependent steps, a
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
-from polyker.codegen.ir.kernel import (
-    Allocate,
-    For,
-    If,
-    KernelIR,
-    KExpr,
-    Load,
-    LoopKind,
-    Op,
-    Stmt,
-    StmtBlock,
-    Store,
-    Var,
-)
+from polyker.codegen.ir.kernel import For, KernelIR, KExpr, Load, LoopKind, Op, Stmt, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import polynomial, same_element
-from polyker.codegen.ir.walk import subexpressions, substitute
+from polyker.codegen.ir.walk import loads_in, substitute, uses, with_blocks
 
 # Operators whose lanes are combined.
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")
@@ -38,78 +26,64 @@ def merge_folds(kernel: KernelIR) -> KernelIR:
 
 
 def _block(block: StmtBlock) -> StmtBlock:
-    result: list[Stmt] = []
-    for stmt in block:
-        match stmt:
-            case If(body=body, orelse=orelse):
-                result.append(replace(stmt, body=_block(body), orelse=_block(orelse)))
-            case For(kind=LoopKind.VECTOR):
-                result.append(stmt)
-            case For(body=body) | Allocate(body=body):
-                result.append(replace(stmt, body=_block(body)))
-            case _:
-                result.append(stmt)
-    return tuple(_merged(result))
+    return tuple(_merged([s if _is_vector(s) else with_blocks(s, _block) for s in block]))
+
+
+def _is_vector(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR
 
 
 def _merged(block: list[Stmt]) -> list[Stmt]:
     result: list[Stmt] = []
-    run: list[For] = []
+    run: list[_Fold] = []
 
     def flush() -> None:
         if len(run) > 1:
-            terms = [_term(f, run[0].var) for f in run]
-            store = run[0].body[0]
-            assert isinstance(store, Store)
-            assert isinstance(store.value, Op)
-            value = replace(store.value, args=(store.value.args[0], _tree(store.value, terms)))
-            result.append(replace(run[0], body=(replace(store, value=value),)))
+            first, value = run[0].loop, run[0].value
+            terms = [substitute(f.term, {f.loop.var: Var(first.var)}) for f in run]
+            value = replace(value, args=(value.args[0], _tree(value, terms)))
+            result.append(replace(first, body=(replace(run[0].store, value=value),)))
         else:
-            result.extend(run)
+            result.extend(f.loop for f in run)
         run.clear()
 
     for stmt in block:
-        if isinstance(stmt, For) and _is_fold(stmt):
-            if run and not _same(run[0], stmt):
-                flush()
-            run.append(stmt)
-        else:
+        fold = _fold_of(stmt) if isinstance(stmt, For) else None
+        if fold is None or (run and not _same(run[0], fold)):
             flush()
+        if fold is None:
             result.append(stmt)
+        else:
+            run.append(fold)
     flush()
     return result
 
 
-def _is_fold(loop: For) -> bool:
-    """Return whether a loop combines full vectors, element by element, into one element that they do not read."""
+class _Fold(NamedTuple):
+    """A loop that combines full vectors, element by element, into one element that they do not read: by `value`'s operation."""
+
+    loop: For
+    store: Store
+    value: Op
+    term: KExpr
+
+
+def _fold_of(loop: For) -> _Fold | None:
     if loop.kind is not LoopKind.VECTOR or loop.trip != loop.lanes or loop.lanes < 2 or len(loop.body) != 1:
-        return False
+        return None
     match loop.body[0]:
-        case Store(buffer=buffer, indices=indices, value=Op(op=op, args=(Load(predicate=None) as old, term))) as store:
-            if op not in REDUCIBLE or not same_element(store, old):
-                return False
-            varies = any(e == Var(loop.var) for i in indices for e in subexpressions(i))
-            return not varies and not any(isinstance(e, Load) and e.buffer == buffer for e in subexpressions(term))
+        case Store(value=Op(op=op, args=(Load(predicate=None) as old, term)) as value) as store:
+            if op not in REDUCIBLE or not same_element(store, old) or uses(loop.var, *store.indices):
+                return None
+            return _Fold(loop, store, value, term) if all(e.buffer != old.buffer for e in loads_in(term)) else None
         case _:
-            return False
+            return None
 
 
-def _same(a: For, b: For) -> bool:
+def _same(a: _Fold, b: _Fold) -> bool:
     """Return whether two folds combine as many lanes into the same element by the same operation."""
-    x, y = a.body[0], b.body[0]
-    assert isinstance(x, Store)
-    assert isinstance(y, Store)
-    assert isinstance(x.value, Op)
-    assert isinstance(y.value, Op)
-    lanes = a.lanes == b.lanes and polynomial(a.lo) == polynomial(b.lo)
-    return lanes and same_element(x, y) and (x.value.op, x.value.dtype) == (y.value.op, y.value.dtype)
-
-
-def _term(loop: For, var: str) -> KExpr:
-    store = loop.body[0]
-    assert isinstance(store, Store)
-    assert isinstance(store.value, Op)
-    return substitute(store.value.args[1], {loop.var: Var(var)})
+    lanes = a.loop.lanes == b.loop.lanes and polynomial(a.loop.lo) == polynomial(b.loop.lo)
+    return lanes and same_element(a.store, b.store) and (a.value.op, a.value.dtype) == (b.value.op, b.value.dtype)
 
 
 def _tree(value: Op, terms: list[KExpr]) -> KExpr:

@@ -8,7 +8,7 @@ leave as it was would be carried along in registers from tile to tile else, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,11 +17,8 @@ from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
     For,
-    Guard,
-    If,
     KernelIR,
     KExpr,
-    Let,
     Load,
     LoopKind,
     Prefetch,
@@ -37,10 +34,12 @@ from polyker.codegen.ir.walk import (
     blocks_of,
     buffers_of,
     expressions,
+    loads_in,
     rebuild,
-    subexpressions,
     substitute,
     uses,
+    with_blocks,
+    with_expressions,
 )
 
 
@@ -74,12 +73,8 @@ class _Narrower:
                     rest = tuple(b for b in buffers if b.name not in own)
                     inside = self.block(body, inner)
                     found += (Allocate(rest, inside),) if rest else inside
-                case If(body=body, orelse=orelse):
-                    found.append(replace(stmt, body=self.block(body, inner), orelse=self.block(orelse, inner)))
-                case For(body=body) | Allocate(body=body):
-                    found.append(replace(stmt, body=self.block(body, inner)))
                 case _:
-                    found.append(stmt)
+                    found.append(with_blocks(stmt, lambda b: self.block(b, inner)))
         result = tuple(found)
         held: list[Buffer] = []
         for name, buffer in here.items():
@@ -103,27 +98,8 @@ def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
         e = rebuild(e, change)
         return replace(e, buffer=new) if isinstance(e, Load) and e.buffer == old else e
 
-    def block(inner: StmtBlock) -> StmtBlock:
-        return tuple(_renamed(s, old, new) for s in inner)
-
-    match stmt:
-        case Store(buffer=buffer, indices=indices, value=value):
-            place = tuple(map(change, indices))
-            return replace(stmt, buffer=new if buffer == old else buffer, indices=place, value=change(value))
-        case Let(value=value):
-            return replace(stmt, value=change(value))
-        case Guard(condition=condition):
-            return replace(stmt, condition=change(condition))
-        case Prefetch(indices=indices):
-            return replace(stmt, indices=tuple(map(change, indices)))
-        case If(condition=condition, body=body, orelse=orelse):
-            return replace(stmt, condition=change(condition), body=block(body), orelse=block(orelse))
-        case For(lo=lo, hi=hi, body=body):
-            return replace(stmt, lo=change(lo), hi=change(hi), body=block(body))
-        case Allocate(body=body):
-            return replace(stmt, body=block(body))
-        case _:
-            return stmt
+    stmt = with_blocks(with_expressions(stmt, change), lambda block: tuple(_renamed(s, old, new) for s in block))
+    return replace(stmt, buffer=new) if isinstance(stmt, Store) and stmt.buffer == old else stmt
 
 
 @dataclass(frozen=True)
@@ -157,9 +133,8 @@ def nest_of(outer: For) -> StoreNest | None:
     *prefetches, store = block if block else (None,)
     if not tile or not isinstance(store, Store) or not all(isinstance(s, Prefetch) for s in prefetches):
         return None
-    for load in _loads_of(store):
-        if load.predicate is not None or any(isinstance(n, Load) for i in load.indices for n in subexpressions(i)):
-            return None
+    if any(load.predicate is not None or any(loads_in(*load.indices)) for load in loads_in(*expressions(store))):
+        return None
     return StoreNest(tuple(serial), tuple(tile), vector, tuple(prefetches), store)
 
 
@@ -182,7 +157,7 @@ def _is_own(name: str, block: StmtBlock, touched: _Touched) -> bool:
     if (first := _beginning(name, block, touched)) is not None:
         shapes: list[_Shape | None] = []
         _collect(name, block, {}, shapes)
-        anew = not any(load.buffer == name for load in _loads_of(first.store))
+        anew = not any(load.buffer == name for load in loads_in(*expressions(first.store)))
         return anew and shapes[0] is not None and all(s == shapes[0] for s in shapes)
     using = (s for s in block if name in touched[id(s)])
     return all(
@@ -206,8 +181,7 @@ def _collect(name: str, block: StmtBlock, loops: Mapping[str, For], shapes: list
     """Note the shape of each access to a buffer; None where it is none of loops from 0."""
     for stmt in block:
         places = [stmt.indices] if isinstance(stmt, Store) and stmt.buffer == name else []
-        nodes = (n for e in expressions(stmt) for n in subexpressions(e))
-        places += [n.indices for n in nodes if isinstance(n, Load) and n.buffer == name]
+        places += [load.indices for load in loads_in(*expressions(stmt)) if load.buffer == name]
         shapes += [_shape(p, loops) for p in places]
         inside = {**loops, stmt.var: stmt} if isinstance(stmt, For) else loops
         for body in blocks_of(stmt):
@@ -235,10 +209,3 @@ def _shape(indices: tuple[KExpr, ...], loops: Mapping[str, For]) -> _Shape | Non
             ends.append((factor, polynomial(end), constant(loops[var].step)))
         found.append((tuple(ends), rest))
     return tuple(found)
-
-
-def _loads_of(store: Store) -> Iterator[Load]:
-    for expr in expressions(store):
-        for node in subexpressions(expr):
-            if isinstance(node, Load):
-                yield node

@@ -27,8 +27,9 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
+from polyker.codegen.ir.polynomial import is_arithmetic
 from polyker.codegen.ir.simplify_index import FALSE, TRUE, has_load, simplify_expression
-from polyker.codegen.ir.walk import is_parallel, substitute
+from polyker.codegen.ir.walk import is_parallel, substitute, with_blocks
 from polyker.codegen.ir.work import cost
 from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.table import REGION_OPERATIONS
@@ -89,15 +90,11 @@ def _statement(stmt: Stmt, around: _Around, numbers: Iterator[int]) -> StmtBlock
             if any(has_load(let.value) for let in estimate.lets):
                 return (stmt,)
             return (*estimate.lets, replace(stmt, enough=enough))
-        case For(body=body):
-            inside = replace(around, loops=(*around.loops, stmt)) if stmt.kind is LoopKind.SERIAL else around
-            return (replace(stmt, body=_block(body, inside, numbers)),)
-        case Allocate(body=body):
-            return (replace(stmt, body=_block(body, around, numbers)),)
-        case If(body=body, orelse=orelse):
-            return (replace(stmt, body=_block(body, around, numbers), orelse=_block(orelse, around, numbers)),)
+        case For(kind=LoopKind.SERIAL):
+            around = replace(around, loops=(*around.loops, stmt))
         case _:
-            return (stmt,)
+            pass
+    return (with_blocks(stmt, lambda block: _block(block, around, numbers)),)
 
 
 class _Estimate:
@@ -130,7 +127,8 @@ class _Estimate:
                     terms.append(inside)
                 case Let(name=name, value=value):
                     terms.append(Const(cost(value)))
-                    values[name] = substitute(value, values) if _is_index(value) else Const(0)
+                    index = value.dtype == i64 and is_arithmetic(value)
+                    values[name] = substitute(value, values) if index else Const(0)
                 case Store(value=value):
                     terms.append(Const(1 + cost(value)))
                 case Guard(condition=condition):
@@ -176,14 +174,3 @@ class _Estimate:
             known = Let(f"{self._name}.{len(self.lets)}", value)
             self.lets.append(known)
         return Var(known.name)
-
-
-def _is_index(expr: KExpr) -> bool:
-    """Return whether an expression is arithmetic of indices, without loads."""
-    match expr:
-        case Const() | Var():
-            return expr.dtype == i64
-        case Op(args=args):
-            return expr.dtype == i64 and all(_is_index(a) for a in args)
-        case _:
-            return False

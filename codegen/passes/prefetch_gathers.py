@@ -25,7 +25,6 @@ from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
     For,
-    If,
     KernelIR,
     KExpr,
     Let,
@@ -38,7 +37,8 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.walk import expressions, names_in, statements, subexpressions, substitute
+from polyker.codegen.ir.simplify_index import has_load
+from polyker.codegen.ir.walk import expressions, loads_in, names_in, statements, substitute, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.memory import gathers_rows_into_first
 from polyker.ir.dtypes import i64
@@ -56,7 +56,7 @@ def prefetch_gathers(kernel: KernelIR, target: Target) -> KernelIR:
     last, second, line = target.caches[-1].size // 2, target.cache(2).size, target.caches[0].line
     least = max(second, min(last, target.memory.pages * PAGE))
     large = {b.name: Large(b, bytes_of(b) > last) for b in kernel.buffers if bytes_of(b) > least}
-    if not large or not any(isinstance(s, Let) and _loads(s.value) for s in statements(kernel.body)):
+    if not large or not any(isinstance(s, Let) and has_load(s.value) for s in statements(kernel.body)):
         return kernel
     counting = _GatherPrefetcher(large, {}, second // 2, line)
     counting.block(kernel.body)
@@ -72,10 +72,6 @@ def bytes_of(buffer: Buffer) -> int:
     """Return the bytes of a buffer of constant shape, 0 for another."""
     sizes = [int(s.value.real) if isinstance(s, Const) else 0 for s in buffer.shape]
     return prod(sizes) * buffer.dtype.itemsize
-
-
-def _loads(expr: KExpr) -> bool:
-    return any(isinstance(e, Load) for e in subexpressions(expr))
 
 
 def _with_end(vector: For) -> For:
@@ -155,15 +151,11 @@ class _GatherPrefetcher:
             match stmt:
                 case Let(name=name, value=value):
                     result += [*self._prefetches(stmt, loops, later), stmt]
-                    prefetches = self._later(name, value, loops) if not names_in(value) & bound else None
-                    if prefetches is not None:
-                        later[name] = Var(prefetches.name)
-                        result.append(prefetches)
+                    if not names_in(value) & bound:
+                        result += self._later(name, value, loops, later)
                     bound |= {name}
                 case Store():
                     result += [*self._prefetches(stmt, loops, later), stmt]
-                case If(body=body, orelse=orelse):
-                    result.append(replace(stmt, body=self.block(body), orelse=self.block(orelse)))
                 case Allocate(body=body):
                     result.append(replace(stmt, body=self.block(body, loops, later, bound)))
                 case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL, step=1, body=body):
@@ -174,10 +166,10 @@ class _GatherPrefetcher:
                     result += [*self._lanes(stmt, loops, later, bound), vector if goes_on else _with_end(vector)]
                 case For(kind=LoopKind.STREAM, step=1):
                     result += [*self._heads(stmt, loops, later), stmt]
-                case For(kind=kind, body=body) if kind is not LoopKind.UNROLL:  # tiles look nothing up
-                    result.append(replace(stmt, body=self.block(body)))
-                case _:
+                case For(kind=LoopKind.UNROLL):  # tiles look nothing up
                     result.append(stmt)
+                case _:
+                    result.append(with_blocks(stmt, self.block))
         return tuple(result)
 
     def _heads(self, row: For, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
@@ -185,11 +177,8 @@ class _GatherPrefetcher:
         later, found = dict(later), list[Stmt]()
         inside = {row.var, *(s.name for s in row.body if isinstance(s, Let))}
         for s in row.body:
-            if isinstance(s, Let):
-                prefetches = self._later(s.name, s.value, loops) if not names_in(s.value) & inside else None
-                if prefetches is not None:
-                    later[s.name] = Var(prefetches.name)
-                    found.append(prefetches)
+            if isinstance(s, Let) and not names_in(s.value) & inside:
+                found += self._later(s.name, s.value, loops, later)
             for asked in self._prefetches(s, loops, later):
                 if not isinstance(asked, Prefetch) or row.var not in {n for i in asked.indices for n in names_in(i)}:
                     continue
@@ -210,36 +199,36 @@ class _GatherPrefetcher:
         later, asked, own, here = dict(later), list[Stmt](), set[str](), {vector.var: lane}
         for s in vector.body:
             if isinstance(s, Let):
-                free = vector.var in names_in(s.value) and not names_in(s.value) & bound
-                prefetches = self._later(s.name, substitute(s.value, here), (*loops, lanes)) if free else None
-                if prefetches is not None:
-                    later[s.name] = Var(prefetches.name)
-                    own.add(prefetches.name)
-                    asked.append(prefetches)
+                if vector.var in names_in(s.value) and not names_in(s.value) & bound:
+                    found = self._later(s.name, substitute(s.value, here), (*loops, lanes), later)
+                    own |= {let.name for let in found}
+                    asked += found
                 bound |= {s.name}
             for request in self._prefetches(s, (*loops, lanes), later):
                 if isinstance(request, Prefetch) and own & {n for i in request.indices for n in names_in(i)}:
                     asked.append(replace(request, indices=tuple(substitute(i, here) for i in request.indices)))
         return [replace(lanes, body=tuple(asked))] if any(isinstance(s, Prefetch) for s in asked) else []
 
-    def _later(self, name: str, value: KExpr, loops: tuple[For, ...]) -> Let | None:
-        """Return the binding of a later iteration's index: of one that runs, and reads the index as this one does."""
+    def _later(self, name: str, value: KExpr, loops: tuple[For, ...], later: dict[str, Var]) -> list[Let]:
+        """Return the binding of a later iteration's index, if any, noted in `later`: of one that runs, and reads the index as
+        this one does."""
         mine = (n for n in reversed(range(len(loops))) if loops[n].var in names_in(value))
         place = next((n for n in mine if loops[n].kind is not LoopKind.UNROLL), None)
-        if place is None or not _loads(value) or value.dtype != i64:
-            return None
+        if place is None or not has_load(value) or value.dtype != i64:
+            return []
         owner = loops[place]
         if any(owner.var in names_in(e) for p in loops[place + 1 :] for e in (p.lo, p.hi)):
-            return None
+            return []
         distance = max(2, LINES_IN_FLIGHT // max(1, self.lines.get(owner.var, 1)))
         self.owners[name], self.values[name] = (place, owner.var), value
-        return Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))
+        later[name] = Var(f"{name}.ahead")
+        return [Let(f"{name}.ahead", substitute(value, _then(loops, place, distance, value)))]
 
     def _prefetches(self, stmt: Stmt, loops: tuple[For, ...], later: Mapping[str, Var]) -> list[Stmt]:
         """Return the prefetches of what later iterations gather with a statement."""
         found: list[Stmt] = []
-        for e in (e for x in expressions(stmt) for e in subexpressions(x)):
-            if not isinstance(e, Load) or e.buffer not in self.large:
+        for e in loads_in(*expressions(stmt)):
+            if e.buffer not in self.large:
                 continue
             used = {n for i in e.indices for n in names_in(i)} & set(later)
             indices = (self._next_row(e, loops, used) if used else None) or tuple(

@@ -19,7 +19,6 @@ from polyker.codegen.ir.kernel import (
     KernelIR,
     KExpr,
     Let,
-    Load,
     LoopKind,
     Prefetch,
     Shuffle,
@@ -28,7 +27,7 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.polynomial import is_index, polynomial, same_element
-from polyker.codegen.ir.walk import expressions, names_in, statements, subexpressions
+from polyker.codegen.ir.walk import expressions, loads_in, names_in, statements
 from polyker.ir.dtypes import i64
 
 
@@ -94,17 +93,17 @@ class UnrollRepeats:
         *others, last = store.indices
         if polynomial(last).get((Var(lane),), 0) != 1 or any(lane in names_in(i) for i in others):
             return False
-        places = [store.indices, *(e.indices for e in subexpressions(store.value) if isinstance(e, Load))]
+        places = [store.indices, *(e.indices for e in loads_in(store.value))]
         return all(is_index(i) for place in places for i in place) and self._looks_nothing_up(store.value)
 
     def _looks_nothing_up(self, value: KExpr) -> bool:
         """Whether a value is one of loads from places that arithmetic tells."""
-        loads = [e for e in subexpressions(value) if isinstance(e, Load)]
-        return all(map(self._is_arithmetic, (i for e in loads for i in e.indices))) and self._knows(value)
+        indices = (i for load in loads_in(value) for i in load.indices)
+        return all(map(self._is_arithmetic, indices)) and self._knows(value)
 
     def _is_arithmetic(self, *exprs: KExpr) -> bool:
         """Whether expressions load nothing, and depend on no value that statements bind."""
-        return self._knows(*exprs) and not any(isinstance(n, Load) for e in exprs for n in subexpressions(e))
+        return self._knows(*exprs) and not any(loads_in(*exprs))
 
     def _knows(self, *exprs: KExpr) -> bool:
         return self.bound.isdisjoint(names_in(*exprs))
@@ -118,9 +117,8 @@ def repeats_of(kernel: KernelIR) -> UnrollRepeats:
     read = {
         e.buffer
         for s in inside
-        for top in expressions(s)
-        for e in subexpressions(top)
-        if type(e) is Load and e.buffer in stored and not (isinstance(s, Store) and same_element(s, e))
+        for e in loads_in(*expressions(s))
+        if e.buffer in stored and not (isinstance(s, Store) and same_element(s, e))
     }
     bound = frozenset(s.name for s in inside if isinstance(s, Let | Shuffle))
     return UnrollRepeats(arrays, frozenset(read), bound)

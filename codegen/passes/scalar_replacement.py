@@ -31,13 +31,27 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.polynomial import Poly, as_constant, expression, plus, polynomial, scaled
-from polyker.codegen.ir.walk import expressions, rebuild, statements, subexpressions, substitute, uses
+from polyker.codegen.ir.polynomial import Poly, as_constant, expression, minus, polynomial
+from polyker.codegen.ir.walk import (
+    expressions,
+    loaded,
+    loads_in,
+    loops_of,
+    rebuild,
+    statements,
+    subexpressions,
+    substitute,
+    uses,
+    with_blocks,
+    with_expressions,
+)
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import DType, bool_
 from polyker.poly.steps import MAX_REGISTER_DISTANCE
 
 _LANE = Var("\0lane")
+# Loops whose iterations run one by one.
+_WALKED = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.BLOCK, LoopKind.THREAD)
 
 ElementIndex: TypeAlias = tuple[Poly, ...]  # an access's indices, the vector loop's variable written as lo + lane
 
@@ -48,8 +62,7 @@ def carry(kernel: KernelIR) -> KernelIR:
     Run after `unroll`: what the iterations of an UNROLL loop share is visible then.
     """
     types = {b.name: b.dtype for b in kernel.buffers if b.writable}
-    nodes = (e for s in statements(kernel.body) for x in expressions(s) for e in subexpressions(x))
-    read = {e.buffer for e in nodes if isinstance(e, Load)}
+    read = loaded(kernel.body)
     types = {name: dtype for name, dtype in types.items() if name in read}
     return replace(kernel, body=_Carrier(types).block(kernel.body)) if types else kernel
 
@@ -79,12 +92,9 @@ class _Carried:
     def place(self, distance: int) -> tuple[KExpr, ...]:
         """Return the place of the value of so many stores ago, 1 or more."""
         vector = self.site.vector
-        lane = (
-            ()
-            if vector is None
-            else (expression(plus(polynomial(Var(vector.var)), scaled(polynomial(vector.lo), -1))),)
-        )
-        return (Const(distance - 1), *lane)
+        if vector is None:
+            return (Const(distance - 1),)
+        return Const(distance - 1), expression(minus(polynomial(Var(vector.var)), polynomial(vector.lo)))
 
 
 class _Carrier:
@@ -98,20 +108,17 @@ class _Carrier:
 
     def _statement(self, stmt: Stmt) -> StmtBlock:
         match stmt:
-            case If(body=body, orelse=orelse):
-                return (replace(stmt, body=self.block(body), orelse=self.block(orelse)),)
-            case Allocate(body=body):
-                return (replace(stmt, body=self.block(body)),)
-            case For(kind=LoopKind.SERIAL, body=body):
-                found = [] if _launches(stmt) else self._carried(stmt)
-                return self._rewritten(stmt, found) if found else (replace(stmt, body=self.block(body)),)
-            case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK | LoopKind.THREAD, body=body):
-                return (replace(stmt, body=self.block(body)),)
-            case _:
+            case For(kind=LoopKind.SERIAL) if found := self._carried(stmt):
+                return self._rewritten(stmt, found)
+            case For(kind=kind) if kind not in _WALKED:
                 return (stmt,)
+            case _:
+                return (with_blocks(stmt, self.block),)
 
     def _carried(self, loop: For) -> list[_Carried]:
         """Return the stores whose elements are read a few iterations later, before anything else is stored there."""
+        if any(loops_of(loop.body, LoopKind.BLOCK)):
+            return []  # on the host of a GPU no thread's registers last from one iteration to the next
         sites = [s for s in _sites(loop) if s.store.buffer in self._types]
         known = trip_count(loop)
         trip = MAX_REGISTER_DISTANCE + 1 if known is None else known
@@ -145,11 +152,6 @@ class _Carrier:
                 body.extend(_changed(stmt, None, (n, 0), loop, carried))
         result: StmtBlock = (*before, replace(loop, body=tuple(body)))
         return (Allocate(tuple(c.buffer for c in reversed(carried)), result),)
-
-
-def _launches(loop: For) -> bool:
-    """Return whether a loop runs on the host of a GPU, where no thread's registers last from one iteration to the next."""
-    return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body))
 
 
 def _sites(loop: For) -> Iterator[_CarriedStore]:
@@ -204,7 +206,7 @@ def _apart(site: _CarriedStore, other: _CarriedStore, loop: For, distance: int) 
     """Return whether another store misses an element of `distance` iterations before, in all iterations from that to this."""
     var = Var(loop.var)
     for mine, theirs in zip(site.element, other.element, strict=True):
-        gap = as_constant(plus(theirs, scaled(mine, -1)))
+        gap = as_constant(minus(theirs, mine))
         step, lane = _factor(mine, var), _factor(mine, _LANE)
         if gap is None or step is None or lane is None:
             continue
@@ -222,10 +224,9 @@ def _is_read(loop: For, site: _CarriedStore, distance: int) -> bool:
         if not _same_lanes(vector, site.vector):
             continue
         for one in (stmt,) if vector is None else vector.body:
-            if isinstance(one, Store | Let):
-                for e in (e for x in expressions(one) for e in subexpressions(x)):
-                    if _matches(e, site, vector, wanted):
-                        return True
+            read = loads_in(*expressions(one)) if isinstance(one, Store | Let) else ()
+            if any(_matches(e, site, vector, wanted) for e in read):
+                return True
     return False
 
 
@@ -284,22 +285,16 @@ def _changed(
         return rebuild(expr, change)
 
     own = next((c for c in carried if c.site.position == position), None)
-    match stmt:
-        case Let(name=name, value=value):
-            yield Let(name, change(value))
-        case Store(buffer=buffer, indices=indices, value=value):
-            changed = Store(buffer, tuple(change(i) for i in indices), change(value))
-            if own is None:
-                yield changed
-                return
-            name = f"{own.buffer.name}.now"
-            yield Let(name, changed.value)
-            yield replace(changed, value=Var(name, own.buffer.dtype))
-            for d in range(own.distances[-1] + 1, 1, -1):
-                yield Store(own.buffer.name, own.place(d), Load(own.buffer.name, own.place(d - 1), own.buffer.dtype))
-            yield Store(own.buffer.name, own.place(1), Var(name, own.buffer.dtype))
-        case _:
-            yield stmt
+    changed = with_expressions(stmt, change) if isinstance(stmt, Let | Store) else stmt
+    if own is None or not isinstance(changed, Store):
+        yield changed
+        return
+    name = f"{own.buffer.name}.now"
+    yield Let(name, changed.value)
+    yield replace(changed, value=Var(name, own.buffer.dtype))
+    for d in range(own.distances[-1] + 1, 1, -1):
+        yield Store(own.buffer.name, own.place(d), Load(own.buffer.name, own.place(d - 1), own.buffer.dtype))
+    yield Store(own.buffer.name, own.place(1), Var(name, own.buffer.dtype))
 
 
 def _in_lanes(place: tuple[KExpr, ...], own: For | None, vector: For | None) -> tuple[KExpr, ...]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
     Allocate,
-    Barrier,
-    Combine,
-    Commit,
     Const,
     Copy,
     For,
@@ -32,23 +30,34 @@ from polyker.codegen.ir.kernel import (
     Var,
     VectorLoad,
     VectorStore,
-    Wait,
 )
-from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
+from polyker.codegen.ir.polynomial import Poly, constant, constant_length, expression, minus, plus, polynomial
 from polyker.codegen.ir.simplify_index import FALSE, TRUE, IndexRange, bounds, simplify_expression
-from polyker.codegen.ir.walk import names_in, rebuild, recombined, statements, subexpressions, substitute
+from polyker.codegen.ir.walk import (
+    loops_of,
+    names_in,
+    rebuild,
+    statements,
+    subexpressions,
+    substitute,
+    unused,
+    with_blocks,
+    with_expressions,
+)
 from polyker.codegen.passes.repeats import UnrollRepeats, repeats_of
 from polyker.ir.dtypes import bool_, i64
 
 # Loops whose iterations have nothing to do with each other as they are emitted.
 _APART = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.UNROLL)
+# What no statement of a block is where its other statements are handled.
+_NOT_HERE = (Let, Shuffle, VectorLoad, VectorStore, Copy)
 
 
 def trip_count(loop: For) -> int | None:
     """Return the exact number of iterations where it is a constant."""
     if loop.trip is not None:
         return loop.trip
-    length = as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
+    length = constant_length(loop)
     return None if length is None else max(0, -(-length // loop.step))
 
 
@@ -58,7 +67,7 @@ def unroll(kernel: KernelIR, *, tiles: bool = True) -> KernelIR:
     Before: `unroll i in lo:hi: S(i)`. After: `S(lo); S(lo+1); ...`; where the trip count is not a constant, each copy
     stands within `if lo+k < hi`. Run before `simplify`, which folds what the copies made constant.
     """
-    if not any(isinstance(s, For) and s.kind is LoopKind.UNROLL for s in statements(kernel.body)):
+    if not any(loops_of(kernel.body, LoopKind.UNROLL)):
         return kernel
     return replace(kernel, body=_Copier(kernel, None if tiles else repeats_of(kernel)).block(kernel.body, {}))
 
@@ -104,11 +113,7 @@ class _Copier:
         return found
 
     def _fresh(self, name: str) -> str:
-        number = 1
-        while f"{name}.{number}" in self.taken:
-            number += 1
-        self.taken.add(f"{name}.{number}")
-        return f"{name}.{number}"
+        return unused(self.taken, (f"{name}.{number}" for number in count(1)))
 
     def block(self, block: StmtBlock, values: dict[str, KExpr]) -> StmtBlock:
         """Return a block with variables replaced and UNROLL loops repeated."""
@@ -146,14 +151,6 @@ class _Copier:
         match stmt:
             case Store(buffer=buffer, indices=indices, value=value):
                 return Store(buffer, tuple([self._put(i, values) for i in indices]), self._put(value, values))
-            case Combine():
-                return recombined(stmt, lambda e: substitute(e, values))
-            case Prefetch(indices=indices):
-                return replace(stmt, indices=tuple(substitute(i, values) for i in indices))
-            case Guard(condition=condition, code=code):
-                return Guard(substitute(condition, values), code)
-            case If(condition=condition, body=body, orelse=orelse):
-                return If(substitute(condition, values), self.block(body, values), self.block(orelse, values))
             case For(var=var, lo=lo, hi=hi, body=body):
                 inner = {k: v for k, v in values.items() if k != var}
                 lo, hi = substitute(lo, values), substitute(hi, values)
@@ -167,17 +164,12 @@ class _Copier:
                     var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, enough, stmt.axis
                 )
                 return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
-            case Allocate(buffers=buffers, body=body):
-                return Allocate(buffers, self.block(body, values))
-            case Launch(grid=(x, y, z), body=body):
-                sizes = (substitute(x, values), substitute(y, values), substitute(z, values))
-                return replace(stmt, grid=sizes, body=self.block(body, values))
-            case Barrier() | Commit() | Wait():
-                return stmt
-            case Let() | Shuffle():
-                raise AssertionError("what binds a name is handled by its block")
-            case VectorLoad() | VectorStore() | Copy():
-                raise AssertionError("wide accesses come later")
+            case _:
+                assert not isinstance(stmt, _NOT_HERE), (
+                    "what binds a name is handled by its block, wide accesses come later"
+                )
+                changed = with_expressions(stmt, partial(substitute, values=values))
+                return with_blocks(changed, lambda block: self.block(block, values))
 
     def _repeat(self, loop: For, values: dict[str, KExpr]) -> list[Stmt]:
         result: list[Stmt] = []
@@ -282,20 +274,13 @@ class _Simplifier:
                 if stmt.value.dtype.name == "i64":
                     ranges[stmt.name] = bounds(polynomial(value), ranges)
             elif isinstance(stmt, Shuffle):
-                result.append(replace(stmt, value=simplify_expression(stmt.value, ranges)))
+                result.append(with_expressions(stmt, partial(simplify_expression, ranges=ranges)))
             else:
                 result.extend(self._statement(stmt, ranges))
         return tuple(result)
 
     def _statement(self, stmt: Stmt, ranges: dict[str, IndexRange]) -> StmtBlock:
         match stmt:
-            case Store(buffer=buffer, indices=indices, value=value):
-                places = tuple(simplify_expression(i, ranges) for i in indices)
-                return (Store(buffer, places, simplify_expression(value, ranges)),)
-            case Combine():
-                return (recombined(stmt, lambda e: simplify_expression(e, ranges)),)
-            case Prefetch(indices=indices):
-                return (replace(stmt, indices=tuple(simplify_expression(i, ranges) for i in indices)),)
             case Guard(condition=condition, code=code):
                 holds = simplify_expression(condition, ranges)
                 return () if holds == TRUE else (Guard(holds, code),)
@@ -303,19 +288,15 @@ class _Simplifier:
                 return self._if(stmt, ranges)
             case For():
                 return self._for(stmt, ranges)
-            case Allocate(buffers=buffers, body=body):
-                inner = self.block(body, ranges)
-                return (Allocate(buffers, inner),) if inner else ()
-            case Launch(grid=(x, y, z), body=body):
-                sizes = tuple(simplify_expression(e, ranges) for e in (x, y, z))
-                inner = self.block(body, ranges)
-                return (replace(stmt, grid=(sizes[0], sizes[1], sizes[2]), body=inner),) if inner else ()
-            case Barrier() | Commit() | Wait():
-                return (stmt,)
-            case Let() | Shuffle():
-                raise AssertionError("what binds a name is handled by its block")
-            case VectorLoad() | VectorStore() | Copy():
-                raise AssertionError("wide accesses come later")
+            case _:
+                assert not isinstance(stmt, _NOT_HERE), (
+                    "what binds a name is handled by its block, wide accesses come later"
+                )
+                changed = with_expressions(stmt, partial(simplify_expression, ranges=ranges))
+                if not isinstance(changed, Allocate | Launch):
+                    return (changed,)
+                inner = self.block(changed.body, ranges)
+                return (replace(changed, body=inner),) if inner else ()
 
     def _if(self, stmt: If, ranges: dict[str, IndexRange]) -> StmtBlock:
         condition = simplify_expression(stmt.condition, ranges)
@@ -330,7 +311,7 @@ class _Simplifier:
         trip = trip_count(replace(loop, lo=lo, hi=hi))
         first, last = polynomial(lo), polynomial(hi)
         if trip is None:
-            reach = bounds(plus(last, scaled(first, -1)), ranges)[1]
+            reach = bounds(minus(last, first), ranges)[1]
             trip = 0 if reach is not None and reach <= 0 else None
         if trip == 0:
             return ()
@@ -377,6 +358,3 @@ class _Simplifier:
             if isinstance(node, Load) and node.buffer not in self._constant:
                 return True
         return False
-
-
-__all__ = ["simplify", "trip_count", "unroll"]

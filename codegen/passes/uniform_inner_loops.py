@@ -10,21 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from polyker.codegen.ir.kernel import (
-    Allocate,
-    Const,
-    For,
-    If,
-    KernelIR,
-    KExpr,
-    Launch,
-    LoopKind,
-    Op,
-    Stmt,
-    StmtBlock,
-    Var,
-)
-from polyker.codegen.ir.walk import subexpressions, substitute
+from polyker.codegen.ir.kernel import Const, For, If, KernelIR, KExpr, LoopKind, Op, Stmt, StmtBlock, Var
+from polyker.codegen.ir.walk import substitute, uses, with_blocks
 from polyker.ir.dtypes import bool_
 
 
@@ -38,22 +25,12 @@ def _block(block: StmtBlock, vector: For | None) -> StmtBlock:
 
 
 def _statement(stmt: Stmt, vector: For | None) -> Stmt:
-    match stmt:
-        case If(body=body, orelse=orelse):
-            return replace(stmt, body=_block(body, vector), orelse=_block(orelse, vector))
-        case For(kind=LoopKind.VECTOR, body=body):
-            return replace(stmt, body=_block(body, stmt))
-        case For(lo=lo, body=body):
-            inside = replace(stmt, body=_block(body, vector))
-            return inside if vector is None or not _moves(lo, vector.var) else _from_the_first(inside, vector)
-        case Allocate(body=body) | Launch(body=body):
-            return replace(stmt, body=_block(body, vector))
-        case _:
-            return stmt
-
-
-def _moves(expr: KExpr, name: str) -> bool:
-    return any(isinstance(e, Var) and e.name == name for e in subexpressions(expr))
+    if isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR:
+        return with_blocks(stmt, lambda block: _block(block, stmt))
+    inside = with_blocks(stmt, lambda block: _block(block, vector))
+    if vector is None or not isinstance(inside, For) or not uses(vector.var, inside.lo):
+        return inside
+    return _from_the_first(inside, vector)
 
 
 def _from_the_first(loop: For, vector: For) -> For:

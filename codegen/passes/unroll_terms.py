@@ -27,7 +27,6 @@ from polyker.codegen.ir.kernel import (
     KernelIR,
     KExpr,
     Let,
-    Load,
     LoopKind,
     Op,
     Prefetch,
@@ -37,13 +36,14 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.polynomial import Monomial, Poly, constant, expression, plus, polynomial, scaled, times
+from polyker.codegen.ir.polynomial import Monomial, Poly, constant, expression, offset_of, plus, polynomial, scaled
 from polyker.codegen.ir.walk import (
     allocated,
     expressions,
+    loads_in,
+    loops_of,
     names_in,
-    statements,
-    subexpressions,
+    stores_of,
     substitute,
     uses,
     values_of,
@@ -115,13 +115,13 @@ def _trips(loop: For) -> int:
 
 def _weight(block: StmtBlock) -> int:
     """Return the vector operations of a tile's step, 0 for what is none: it has unrolled vectors and nothing else."""
-    stores, weight = _tile(block)
+    stores, weight = tile_size(block)
     return weight if stores >= MIN_TILE_STORES and not _exceeds_registers(block, stores) else 0
 
 
 def _exceeds_registers(block: StmtBlock, sums: int) -> bool:
     """Whether LLVM would load more values of all unrolled iterations than registers are left beside a tile's sums."""
-    if any(isinstance(s, Store) and s.value.dtype.is_complex for s in statements(block)):
+    if any(s.value.dtype.is_complex for s in stores_of(block)):
         return 2 * sums > MIN_FULL_TILE_SUMS  # each product transposes its operands in registers, too
     return sums > MIN_FULL_TILE_SUMS and _passing(block) > MAX_PASSING_VALUES
 
@@ -141,8 +141,8 @@ def _spread(block: StmtBlock, trips: Mapping[str, int]) -> Iterator[tuple[tuple[
             case For(kind=LoopKind.UNROLL, var=var, body=body):
                 yield from _spread(body, {**trips, var: trip_count(s) or 0})
             case For(var=var, body=body):
-                for e in (e for t in body for top in expressions(t) for e in subexpressions(top)):
-                    if isinstance(e, Load) and not uses(var, *e.indices):
+                for e in (e for t in body for e in loads_in(*expressions(t))):
+                    if not uses(var, *e.indices):
                         names = names_in(*e.indices)
                         yield (e.buffer, e.indices), prod([trips[n] for n in trips if n in names])
             case _:
@@ -158,7 +158,7 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
     """Whether the terms that would be taken at once are read at more places than there are registers to point at, beside
     many sums."""
     strides = (s for b in buffers.values() for s in b.strides)
-    if _tile(loop.body)[0] <= MIN_FULL_TILE_SUMS or all(isinstance(s, Const) for s in strides):
+    if tile_size(loop.body)[0] <= MIN_FULL_TILE_SUMS or all(isinstance(s, Const) for s in strides):
         return False
     places: set[tuple[str, frozenset[tuple[Monomial, int]]]] = set()
     for name, place in _places(loop.body, {}, buffers):
@@ -171,8 +171,8 @@ def _strays(loop: For, weight: int, buffers: Mapping[str, Buffer]) -> bool:
 
 def _slides(loop: For, buffers: Mapping[str, Buffer]) -> bool:
     """Whether each vector of a tile of one row reads a window that the next iteration moves by one element, on or back."""
-    lanes = next((s.lanes for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR), 0)
-    count, _ = _tile(loop.body)
+    lanes = next((s.lanes for s in loops_of(loop.body, LoopKind.VECTOR)), 0)
+    count, _ = tile_size(loop.body)
     windows = set[tuple[str, int]]()
     for name, place in _places(loop.body, {}, buffers):
         vectors = [m for m, c in place.items() if c == 1 and len(m) == 1 and m != (Var(loop.var),)]
@@ -191,22 +191,19 @@ def _places(block: StmtBlock, values: Mapping[str, KExpr], buffers: Mapping[str,
             case For(body=body):
                 yield from _places(body, values, buffers)
             case Store(value=value):
-                for e in subexpressions(value):
-                    if isinstance(e, Load) and buffers[e.buffer].space is not Space.STACK:
-                        place: Poly = {}
-                        for index, stride in zip(e.indices, buffers[e.buffer].strides, strict=True):
-                            place = plus(place, times(polynomial(substitute(index, values)), polynomial(stride)))
-                        yield e.buffer, place
+                for e in loads_in(value):
+                    if buffers[e.buffer].space is not Space.STACK:
+                        yield e.buffer, offset_of(buffers[e.buffer], (substitute(i, values) for i in e.indices))
 
 
-def _tile(block: StmtBlock) -> tuple[int, int]:
+def tile_size(block: StmtBlock) -> tuple[int, int]:
     """Return the vectors that a block stores, and its operations; none where it has other loops or branches."""
     stores, weight = 0, 0
     for s in block:
         match s:
             case For(kind=LoopKind.UNROLL | LoopKind.VECTOR as kind, body=body):
                 times = 1 if kind is LoopKind.VECTOR else trip_count(s)
-                vectors, inner = _tile(body)
+                vectors, inner = tile_size(body)
                 if times is None or not vectors:
                     return 0, 0
                 stores, weight = stores + times * vectors, weight + times * inner
@@ -250,14 +247,10 @@ class _TermUnroller:
         if trip is not None and trip < 2 * size:
             return [loop]
         group = Var(f"{loop.var}.group")
-        whole = whole_groups(loop, size)
         first, rest = _plus(group, 1), self._unasked(loop.body, loop.var, size)
         once = For(loop.var, group, first, loop.body, 1, LoopKind.UNROLL, 1, 1)
         others = For(loop.var, first, _plus(group, size), rest, 1, LoopKind.UNROLL, size - 1, size - 1)
-        groups = None if trip is None else trip // size
-        found: list[Stmt] = [replace(loop, var=group.name, hi=whole, body=(once, others), step=size, trip=groups)]
-        left = None if trip is None else trip % size
-        return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
+        return by_groups(loop, size, (once, others), group.name)
 
     def _unasked(self, block: StmtBlock, var: str, size: int) -> StmtBlock:
         """Return a tile without the prefetches that so many iterations before and after it make."""
@@ -267,9 +260,7 @@ class _TermUnroller:
     def _moves(self, prefetches: Prefetch, var: str) -> float:
         """Return how many bytes a request moves on with each term, infinite where that is not constant."""
         buffer = self.buffers[prefetches.buffer]
-        place: Poly = {}
-        for index, stride in zip(prefetches.indices, buffer.strides, strict=True):
-            place = plus(place, times(polynomial(index), polynomial(stride)))
+        place = offset_of(buffer, prefetches.indices)
         found = [m for m in place if any(uses(var, a) for a in m)]
         if any(m != (Var(var),) for m in found):
             return inf
@@ -280,7 +271,15 @@ def _plus(var: Var, value: int) -> KExpr:
     return Op("add", (var, Const(value)))
 
 
-def whole_groups(loop: For, size: int) -> KExpr:
+def by_groups(loop: For, size: int, body: StmtBlock, var: str) -> list[Stmt]:
+    """Return the loop over whole groups of `size` terms, its body and variable given, and the one over the rest, if any."""
+    trip, end = trip_count(loop), _whole_groups(loop, size)
+    left = None if trip is None else trip % size
+    groups = replace(loop, var=var, hi=end, body=body, step=size, trip=None if trip is None else trip // size)
+    return [groups] if left == 0 else [groups, replace(loop, lo=end, trip=left)]
+
+
+def _whole_groups(loop: For, size: int) -> KExpr:
     """Return where the whole groups of a loop's terms end."""
     if (trip := trip_count(loop)) is not None:
         return expression(plus(polynomial(loop.lo), constant(trip - trip % size)))

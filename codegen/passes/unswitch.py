@@ -24,7 +24,7 @@ from polyker.codegen.ir.kernel import (
     StmtBlock,
     Store,
 )
-from polyker.codegen.ir.walk import names_in, statements, subexpressions, with_blocks
+from polyker.codegen.ir.walk import loads_in, names_in, statements, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import identity
@@ -64,7 +64,7 @@ def _condition(loop: For) -> KExpr | None:
         return None
     changed = {s.var for s in loops}
     written = {s.buffer for s in stores}
-    read = {e.buffer for e in subexpressions(condition) if isinstance(e, Load)}
+    read = {load.buffer for load in loads_in(condition)}
     return None if changed & names_in(condition) or written & read else condition
 
 

@@ -23,18 +23,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from itertools import count
 from math import inf, prod
 from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import (
-    Allocate,
     Const,
     For,
     If,
     KernelIR,
     KExpr,
-    Launch,
     Let,
     Load,
     LoopKind,
@@ -45,7 +43,18 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import rebuild, statements, subexpressions, substitute, uses
+from polyker.codegen.ir.walk import (
+    loops_of,
+    nested,
+    rebuild,
+    statements,
+    subexpressions,
+    substitute,
+    unused,
+    uses,
+    with_blocks,
+    with_loads,
+)
 from polyker.codegen.passes.own_buffers import StoreNest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
@@ -62,8 +71,7 @@ def fill(kernel: KernelIR, registers: int = 32) -> KernelIR:
     A tile whose accumulators take half of the vector registers at most has code for each number of vectors in its rows: with
     more of them they would not stay in registers where the code parts.
     """
-    unrolled = (s for s in statements(kernel.body) if isinstance(s, For) and s.kind is LoopKind.UNROLL)
-    if all(trip_count(loop) is not None for loop in unrolled):
+    if all(trip_count(loop) is not None for loop in loops_of(kernel.body, LoopKind.UNROLL)):
         return kernel
     kernel, own = narrow(kernel)
     names = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
@@ -95,16 +103,12 @@ class _Filler:
 
     def _statement(self, stmt: Stmt) -> Stmt:
         match stmt:
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=self.block(body), orelse=self.block(orelse))
             case For() if (
                 (nest := nest_of(stmt)) is not None and nest.vector is not None and _is_cheap(nest.store.value)
             ):
                 return _all_columns(nest)
-            case For(body=body) | Allocate(body=body) | Launch(body=body):
-                return replace(stmt, body=self.block(body))
             case _:
-                return stmt
+                return with_blocks(stmt, self.block)
 
     def _cut(self, outer: For) -> _Cut | None:
         """Return a nest whose unrolled loops end at sizes; None where it cannot be computed whole."""
@@ -134,23 +138,22 @@ class _Filler:
             return tuple(self._whole(p, {}) if isinstance(p, _Cut) else self._statement(p) for p in tile)
         counts = _counts(most)
         block: StmtBlock = ()
-        for before, count in reversed([*zip((0, *counts), counts, strict=False)]):
-            exact = count if count == before + 1 else None
+        for before, vectors in reversed([*zip((0, *counts), counts, strict=False)]):
+            exact = vectors if vectors == before + 1 else None
             shape = tuple(
-                self._whole(p, {p.columns[0].var: count})
+                self._whole(p, {p.columns[0].var: vectors})
                 if isinstance(p, _Cut)
                 else self._statement(_ending(p, end, exact))
                 for p in tile
             )
-            block = (If(Op("lt", (bound, Const(count + 1)), bool_), shape, block),) if block else shape
+            block = (If(Op("lt", (bound, Const(vectors + 1)), bool_), shape, block),) if block else shape
         return (If(Op("lt", (Const(0), bound), bool_), block),)
 
     def _whole(self, cut: _Cut, trips: Mapping[str, int]) -> Stmt:
         """Return a nest without tests, its columns' loops as often run as `trips` tells."""
         filled = self._body(cut, trips)
         assert filled is not None
-        for loop in reversed(cut.nest.serial):
-            filled = (replace(loop, body=filled),)
+        filled = nested(cut.nest.serial, filled)
         some = tuple(Op("lt", (loop.lo, loop.hi), bool_) for loop in (*cut.rows, *cut.columns))
         return If(some[0] if len(some) == 1 else Op("and", some, bool_), filled)
 
@@ -179,7 +182,7 @@ class _Filler:
         for load in shared:
             shared[load] = self._name()
             lets.append(Let(shared[load], load))
-        value = _replaced(value, {load: Var(name, load.dtype) for load, name in shared.items()})
+        value = with_loads(value, {load: Var(name, load.dtype) for load, name in shared.items()})
         body: StmtBlock = (*nest.prefetches, replace(nest.store, value=value))
         if nest.vector is not None:
             body = (replace(nest.vector, body=body),)
@@ -194,11 +197,7 @@ class _Filler:
         return (*lets, *body) if inner else body
 
     def _name(self) -> str:
-        number = len(self.taken)
-        while f"shared{number}" in self.taken:
-            number += 1
-        self.taken.add(f"shared{number}")
-        return f"shared{number}"
+        return unused(self.taken, (f"shared{number}" for number in count(len(self.taken))))
 
 
 @dataclass(frozen=True)
@@ -249,11 +248,10 @@ def _loops_to(stmt: Stmt, end: _End) -> bool:
 def _is_stored_by_rows(stmt: For) -> bool:
     """Whether the vectors of a nest store to neighbouring elements: else each lane is stored by itself, in so much code that
     accumulators leave the registers where there are shapes of it."""
-    for inner in statements((stmt,)):
-        if isinstance(inner, For) and inner.kind is LoopKind.VECTOR:
-            stores = (s for s in inner.body if isinstance(s, Store))
-            if any(uses(inner.var, i) for store in stores for i in store.indices[:-1]):
-                return False
+    for inner in loops_of((stmt,), LoopKind.VECTOR):
+        stores = (s for s in inner.body if isinstance(s, Store))
+        if any(uses(inner.var, i) for store in stores for i in store.indices[:-1]):
+            return False
     return True
 
 
@@ -310,15 +308,12 @@ def _all_columns(nest: StoreNest) -> Stmt:
     """Return a nest over a cut tile without tests of its columns: vectors beyond the end have no active lane."""
     assert nest.vector is not None
     inside = {loop.var for loop in (*nest.serial, *nest.tile)}
-    block: StmtBlock = (replace(nest.vector, body=(*nest.prefetches, nest.store)),)
-    for loop in reversed(nest.tile):
+    tile: list[For] = []
+    for loop in nest.tile:
         cut = trip_count(loop) is None and uses(loop.var, nest.vector.hi) and _is_plain(loop, inside)
-        if cut and _is_empty_beyond(nest.vector, loop):
-            loop = replace(loop, hi=Const(loop.lanes), trip=loop.lanes)
-        block = (replace(loop, body=block),)
-    for loop in reversed(nest.serial):
-        block = (replace(loop, body=block),)
-    (found,) = block
+        whole = cut and _is_empty_beyond(nest.vector, loop)
+        tile.append(replace(loop, hi=Const(loop.lanes), trip=loop.lanes) if whole else loop)
+    (found,) = nested((*nest.serial, *tile, nest.vector), (*nest.prefetches, nest.store))
     return found
 
 
@@ -347,9 +342,3 @@ def _most(poly: Poly) -> Fraction | None:
         poly = plus(rest, scaled(plus(polynomial(e), constant(1 - d if factor < 0 else 0)), factor))
     known = as_constant(poly)
     return None if known is None else Fraction(known, scale)
-
-
-def _replaced(expr: KExpr, values: dict[Load, KExpr]) -> KExpr:
-    if isinstance(expr, Load) and expr in values:
-        return values[expr]
-    return rebuild(expr, partial(_replaced, values=values))

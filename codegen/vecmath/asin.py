@@ -7,7 +7,6 @@ Source: Cody and Waite, "Software Manual for the Elementary Functions", 1980, ch
 
 from __future__ import annotations
 
-from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 
@@ -18,13 +17,13 @@ def _reduced(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathVa
     far = a > 0.5
     z = b.choose(far, (1.0 - a) * 0.5, a * a)
     s = b.choose(far, b.sqrt(z), a)
-    tail = b.horner2(z, z * z, special.ASIN_F32 if x.element == "float" else special.ASIN_F64)
+    tail = b.horner2(z, z * z, b.table("ASIN", x))
     return far, s, s * z * tail
 
 
 def asin(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the arc sine of x, NaN beyond 1."""
-    high, low = special.PI_F32 if x.element == "float" else special.PI_F64
+    high, low = b.table("PI", x)
     far, s, tail = _reduced(b, x)
     twice = s * 2.0
     start, lost = fast_two_sum(b, high / 2, -twice)
@@ -34,11 +33,10 @@ def asin(b: MathBuilder, x: MathValue) -> MathValue:
 
 def acos(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the arc cosine of x, NaN beyond 1."""
-    high, low = special.PI_F32 if x.element == "float" else special.PI_F64
     far, s, tail = _reduced(b, x)
     positive = x > 0.0
     # What is taken from pi / 2 (asin(x), signed) or from pi (twice asin(s)).
     factor = b.select(far, 2.0, b.copysign(b.constant(1.0, x.element), x))
-    start, rest = (b.select(far, p, b.constant(p / 2, x.element)) for p in (high, low))
+    start, rest = (b.select(far, p, b.constant(p / 2, x.element)) for p in b.table("PI", x))
     less = (start - factor * s) - (factor * tail - rest)
     return b.choose(far & positive, (s + tail) * 2.0, less)

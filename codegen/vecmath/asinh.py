@@ -8,8 +8,6 @@ two before it is divided: 2 atanh(s) is the logarithm of n / d where s = (n - d)
 from __future__ import annotations
 
 from polyker.codegen.vecmath import log as logarithm
-from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, less_product, two_product, two_sum
 
@@ -57,7 +55,6 @@ def acosh(b: MathBuilder, x: MathValue) -> MathValue:
 
 def atanh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the inverse hyperbolic tangent of x: infinite at 1, NaN beyond."""
-    single = x.element == "float"
     a = b.abs(x)
     top, top_low = fast_two_sum(b, 1.0, a)
     below, below_low = fast_two_sum(b, 1.0, -a)
@@ -74,8 +71,8 @@ def atanh(b: MathBuilder, x: MathValue) -> MathValue:
     s = above * inverse
     s_low = b.fma(-s, total_low, less_product(b, above, s, total)) * inverse
     z = s * s
-    ln2, ln2_low = tables.LN2_F32 if single else tables.LN2_F64
-    tail = b.fma(s * z, b.horner(z, special.ATANH_F32 if single else special.ATANH_F64), b.fma(k, ln2_low / 2, s_low))
+    ln2, ln2_low = b.table("LN2", x)
+    tail = b.fma(s * z, b.horner(z, b.table("ATANH", x)), b.fma(k, ln2_low / 2, s_low))
     value = b.fma(k, ln2 / 2, s) + tail
     value = b.select(a < 1.0, value, b.select(a.eq(1.0), _INFINITE, b.constant(float("nan"), x.element)))
     return b.copysign(value, x)

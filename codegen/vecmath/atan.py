@@ -6,21 +6,13 @@ pi / 2 - atan(1 / a). atan2 divides by the larger coordinate, or sum, so the quo
 
 from __future__ import annotations
 
-from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 
 _EIGHTH = 0.41421356237309503  # tan(pi / 8)
 
 
-def _pi(b: MathBuilder, x: MathValue) -> tuple[float, float]:
-    """Return pi in two parts of the format of x."""
-    high, low = special.PI_F32 if b.format(x).name == "f32" else special.PI_F64
-    return high, low
-
-
 def atan(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the arc tangent of x."""
-    high, low = _pi(b, x)
     a = b.abs(x)
     small, large = a <= _EIGHTH, a >= 1 / _EIGHTH
     above = b.choose(small, a, b.select(large, -1.0, a - 1.0))
@@ -28,8 +20,8 @@ def atan(b: MathBuilder, x: MathValue) -> MathValue:
     t = above / below
     z = t * t
     # The parts of the multiple of pi / 4.
-    start, rest = (b.select(small, 0.0, b.select(large, p / 2, b.constant(p / 4, x.element))) for p in (high, low))
-    tail = b.horner2(z, z * z, special.ATAN_EIGHTH_F32 if x.element == "float" else special.ATAN_EIGHTH_F64)
+    start, rest = (b.select(small, 0.0, b.select(large, p / 2, b.constant(p / 4, x.element))) for p in b.table("PI", x))
+    tail = b.horner2(z, z * z, b.table("ATAN_EIGHTH", x))
     return b.copysign(start + (t + b.fma(t * z, tail, rest)), x)
 
 
@@ -46,14 +38,14 @@ def atan2(b: MathBuilder, y: MathValue, x: MathValue) -> MathValue:
     below = b.choose(middle, low * factor + high * factor, high)
     t = b.select(zero | same, 0.0, above / below)
     z = t * t
-    tail = t * z * b.horner2(z, z * z, special.ATAN_EIGHTH_F32 if x.element == "float" else special.ATAN_EIGHTH_F64)
+    tail = t * z * b.horner2(z, z * z, b.table("ATAN_EIGHTH", x))
     # The angle is a multiple of pi / 4 and that of t, or less it.
     eighths = b.select(middle, 1.0, b.constant(0.0, x.element))
     eighths = b.choose(steep, 2.0 - eighths, eighths)
     eighths = b.choose(left, 4.0 - eighths, eighths)
     turned = steep ^ left
     t, tail = b.choose(turned, -t, t), b.choose(turned, -tail, tail)
-    quarter, rest = (p / 4 for p in _pi(b, x))
+    quarter, rest = (p / 4 for p in b.table("PI", x))
     start = eighths * quarter
     rest_of_start = b.fma(eighths, rest, b.fma(eighths, quarter, -start))
     angle = start + (t + (tail + rest_of_start))

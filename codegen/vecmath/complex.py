@@ -12,9 +12,9 @@ from polyker.codegen.vecmath import atan as arctangent
 from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath import log as logarithm
 from polyker.codegen.vecmath import trig as trigonometric
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import two_product, two_sum
+from polyker.codegen.vecmath.core.tables import table
 
 Pair: TypeAlias = tuple[MathValue, MathValue]
 _INFINITE = float("inf")
@@ -33,14 +33,9 @@ def _scaled(b: MathBuilder, re: MathValue, im: MathValue) -> tuple[MathValue, Ma
     return larger * factor, smaller * factor, exponent
 
 
-def _power(b: MathBuilder, exponent: MathValue) -> MathValue:
-    """Return 2^exponent for the three exponents of `_scaled`."""
-    return b.select(exponent > 0.0, 2.0**600, b.select(exponent < 0.0, 2.0**-600, b.constant(1.0, "double")))
-
-
-def _inverse(b: MathBuilder, exponent: MathValue) -> MathValue:
-    """Return 2^-exponent."""
-    return b.select(exponent > 0.0, 2.0**-600, b.select(exponent < 0.0, 2.0**600, b.constant(1.0, "double")))
+def _power(b: MathBuilder, exponent: MathValue, n: int = 600) -> MathValue:
+    """Return 2^n, 1 or 2^-n by the sign of one of the three exponents of `_scaled`."""
+    return b.select(exponent > 0.0, 2.0**n, b.select(exponent < 0.0, 2.0**-n, b.constant(1.0, "double")))
 
 
 def absolute(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
@@ -52,7 +47,7 @@ def absolute(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     rare = b.unsigned_ge(b.bits(square) - least, most - least) & (b.abs(re) + b.abs(im)).ne(0.0)
     usual = b.sqrt(square)
     repair = _absolute_f32 if form.name == "f32" else _absolute_f64
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("abs.rare", repair, re, im), usual)])[0]
+    return b.rarely(rare, usual, "abs.rare", repair, re, im)
 
 
 def _absolute_f64(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
@@ -77,7 +72,7 @@ def _log_size(b: MathBuilder, re: MathValue, im: MathValue) -> MathValue:
     excess = high + (low + (x_low + y_low))
     near = logarithm.log1p(b, excess) * 0.5
     # log |z| = log(x^2 + y^2) / 2, which cannot overflow after scaling.
-    far = b.fma(exponent, tables.LN2[0], logarithm.log(b, b.fma(x, x, yy)) * 0.5)
+    far = b.fma(exponent, table("LN2")[0], logarithm.log(b, b.fma(x, x, yy)) * 0.5)
     chosen = b.select((b.abs(excess) < 0.5) & exponent.eq(0.0), near, far)
     return b.select(b.abs(re).eq(_INFINITE) | b.abs(im).eq(_INFINITE), _INFINITE, chosen)
 
@@ -90,13 +85,13 @@ def log(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
 def log2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm to the base 2."""
     x, y = log(b, re, im)
-    return x * tables.LOG2E_F64[0], y * tables.LOG2E_F64[0]
+    return x * table("LOG2E_F64")[0], y * table("LOG2E_F64")[0]
 
 
 def log10(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the principal logarithm to the base 10."""
     x, y = log(b, re, im)
-    return x * tables.LOG10E_F64[0], y * tables.LOG10E_F64[0]
+    return x * table("LOG10E_F64")[0], y * table("LOG10E_F64")[0]
 
 
 def log1p(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
@@ -133,7 +128,7 @@ def exp2(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     far = re > 1023.0
     base = b.select(far, b.at_most(re, 2000.0) - 1000.0, re)
     size, factor = exponential.exp2(b, base), b.select(far, 2.0**1000, b.constant(1.0, "double"))
-    angle, low = two_product(b, im, b.constant(tables.LN2[0], "double"))
+    angle, low = two_product(b, im, b.constant(table("LN2")[0], "double"))
     sine, cosine = trigonometric.sincos(b, angle)
     low = b.select(b.abs(im) < 2.0**40, b.fma(im, _LN2_LOW, low), 0.0)
     x, y = size * b.fma(-low, sine, cosine), size * b.fma(low, cosine, sine)
@@ -161,10 +156,10 @@ def sqrt(b: MathBuilder, re: MathValue, im: MathValue) -> Pair:
     """Return the square root with a real part >= 0."""
     x, y, exponent = _scaled(b, re, im)
     size = b.sqrt(b.fma(x, x, y * y))
-    root = b.select(exponent > 0.0, 2.0**300, b.select(exponent < 0.0, 2.0**-300, b.constant(1.0, "double")))
-    real = b.abs(re) * _inverse(b, exponent)
+    root = _power(b, exponent, 300)
+    real = b.abs(re) * _power(b, exponent, -600)
     big = b.sqrt((size + real) * 0.5)
-    other = b.select(big.eq(0.0), 0.0, b.abs(im) * _inverse(b, exponent) / (big + big))
+    other = b.select(big.eq(0.0), 0.0, b.abs(im) * _power(b, exponent, -600) / (big + big))
     big, other = big * root, other * root
     left = re < 0.0
     first, second = b.choose(left, other, big), b.choose(left, big, other)

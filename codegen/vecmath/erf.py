@@ -10,8 +10,6 @@ approximation of (1+2x) exp(x^2) erfc x", 1981.
 from __future__ import annotations
 
 from polyker.codegen.vecmath import exp as exponential
-from polyker.codegen.vecmath.core import special_tables as special
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import less_product, two_product
 
@@ -21,9 +19,9 @@ def erf(b: MathBuilder, x: MathValue) -> MathValue:
     single = b.format(x).name == "f32"
     a = b.abs(x)
     z = a * a
-    near = b.fma(x, b.horner2(z, z * z, tables.ERF_F32 if single else tables.ERF_F64), x)
+    near = b.fma(x, b.horner2(z, z * z, b.table("ERF", x)), x)
     inside = b.at_most(a, 4.0 if single else 6.0)
-    curve = b.horner2(inside, inside * inside, tables.LOG_ERFC_F32 if single else tables.LOG_ERFC_F64)
+    curve = b.horner2(inside, inside * inside, b.table("LOG_ERFC", x))
     reduced = exponential.reduce(b, curve)
     far = 1.0 - exponential.power_of_two(b, reduced.shifted) * (reduced.grown + 1.0)
     return b.select(a > 1.0, b.copysign(far, x), near)
@@ -45,7 +43,7 @@ def erfc(b: MathBuilder, x: MathValue) -> MathValue:
     # 1 + u, of a small a to full precision, and rounded once.
     beside = a * 2.0 * bottom * inverse
     beside = b.fma(b.fma(-beside, total, a * 2.0), bottom * inverse, beside)
-    curve = beside * b.horner2(u, u * u, special.ERFC_F32 if single else special.ERFC_F64)
+    curve = beside * b.horner2(u, u * u, b.table("ERFC", x))
     p = b.fma(quotient, curve, quotient)
     p_low = b.fma(quotient, curve, quotient - p) + quotient * rest
     p = b.fma(p, r, b.fma(p, grown, b.fma(p_low, r, p_low))) + p
@@ -60,10 +58,10 @@ def gelu(b: MathBuilder, x: MathValue) -> MathValue:
     most, c = (14.5, 2.0) if single else (38.7, 4.0)
     a = b.at_most(b.abs(x), most)
     square, low = two_product(b, a, a * -0.5)
-    near = x * b.fma(x, b.horner(x * x, tables.NORMAL_F32 if single else tables.NORMAL_F64), 0.5)
+    near = x * b.fma(x, b.horner(x * x, b.table("NORMAL", x)), 0.5)
     reduced = exponential.reduce(b, square, low)
     u = (a - c) / (a + c)
-    curve = b.horner2(u, u * u, tables.NORMAL_TAIL_F32 if single else tables.NORMAL_TAIL_F64)
+    curve = b.horner2(u, u * u, b.table("NORMAL_TAIL", x))
     # a Phi(-a), whole before it can become subnormal, and nothing beside a large x.
     none = (x < -most) | (x > 9.0)
     beyond = -exponential.scale(b, b.fma(curve, reduced.grown, curve), reduced, square, none)

@@ -7,7 +7,6 @@ of variable: Giles, "Approximating the erfinv function", 2011.
 from __future__ import annotations
 
 from polyker.codegen.vecmath import log as logarithm
-from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import two_product
 
@@ -18,25 +17,18 @@ _MIDDLE = 2.5
 
 def erfinv(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the number whose error function is x: infinite at 1 and -1, NaN beyond."""
-    single = x.element == "float"
     a = b.abs(x)
     square, error = two_product(b, a, a)
     high = 1.0 - square
     w = -logarithm.of_pair(b, high, ((1.0 - high) - square) - error)
     t = w - _MIDDLE
-    factor = b.horner2(t, t * t, special.ERFINV_F32 if single else special.ERFINV_F64)
+    factor = b.horner2(t, t * t, b.table("ERFINV", x))
     rare = (w > _LAST) & (a < 1.0)
-    tail = _tail_f32 if single else _tail_f64
-    (factor,) = b.rare(rare, [factor], lambda: [b.select(rare, b.outlined("erfinv.rare", tail, w), factor)])
+    factor = b.rarely(rare, factor, "erfinv.rare", _tail, w)
     end = b.select(a.eq(1.0), float("inf"), b.constant(float("nan"), x.element))
     return b.choose(a < 1.0, x * factor, b.copysign(end, x))
 
 
-def _tail_f32(b: MathBuilder, w: MathValue) -> MathValue:
-    t = b.sqrt(w) - (2.236 + 4.0) / 2
-    return b.horner2(t, t * t, special.ERFINV_TAIL_F32)
-
-
-def _tail_f64(b: MathBuilder, w: MathValue) -> MathValue:
-    t = b.sqrt(w) - (2.236 + 6.01) / 2
-    return b.horner2(t, t * t, special.ERFINV_TAIL_F64)
+def _tail(b: MathBuilder, w: MathValue) -> MathValue:
+    t = b.sqrt(w) - (2.236 + (4.0 if w.element == "float" else 6.01)) / 2
+    return b.horner2(t, t * t, b.table("ERFINV_TAIL", w))

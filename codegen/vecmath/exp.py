@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import F32, F64, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 from polyker.codegen.vecmath.core.registers import scaled
+from polyker.codegen.vecmath.core.tables import table
 from polyker.codegen.vecmath.log import natural
 
 
 @dataclass(frozen=True, slots=True)
 class _ExpConstants:
-    """For one format: adding `shift` rounds to an integer, which then stands in the low bits of the sum; below `lo` x exp(x)
-    is 0, below `zero` exp(x), which may be subnormal below `small` and is infinite above `hi`."""
+    """For one format, with its `shift`: below `lo` x exp(x) is 0, below `zero` exp(x), which may be subnormal below `small` and
+    is infinite above `hi`."""
 
     shift: float
     lo: float
@@ -31,9 +31,11 @@ class _ExpConstants:
 
 
 _CONSTANTS = {
-    "f32": _ExpConstants(1.5 * 2.0**23, -110.0, -103.98, 89.0, -86.0, tables.LN2_F32, tables.EXP_F32, tables.TANH_F32),
+    "f32": _ExpConstants(
+        F32.shift, -110.0, -103.98, 89.0, -86.0, table("LN2_F32"), table("EXP_F32"), table("TANH_F32")
+    ),
     "f64": _ExpConstants(
-        1.5 * 2.0**52, -752.5, -745.14, 710.0, -707.0, tables.LN2_F64, tables.EXP_F64, tables.TANH_F64
+        F64.shift, -752.5, -745.14, 710.0, -707.0, table("LN2_F64"), table("EXP_F64"), table("TANH_F64")
     ),
 }
 _LOG2E = 1.4426950408889634  # log2(e)
@@ -79,12 +81,18 @@ def reduce_pair(b: MathBuilder, x: MathValue, low: MathValue) -> tuple[Reduced, 
     return Reduced(shifted, n, r + tail), r, tail
 
 
+def _with_lost(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue, MathValue, MathValue]:
+    """Return (a number with n in its low bits, n, r, what r lost)."""
+    shifted, n, first = _integer(b, x)
+    low = -_CONSTANTS[b.format(x).name].ln2[1]
+    r = b.fma(n, low, first)
+    return shifted, n, r, b.fma(n, low, first - r)
+
+
 def _reduce_well(b: MathBuilder, x: MathValue) -> Reduced:
     """Reduce as `reduce` does, with the rounding error of r made good."""
     c = _CONSTANTS[b.format(x).name]
-    shifted, n, first = _integer(b, x)
-    r = b.fma(n, -c.ln2[1], first)
-    lost = b.fma(n, -c.ln2[1], first - r)
+    shifted, n, r, lost = _with_lost(b, x)
     square = r * r
     return Reduced(shifted, n, b.fma(square, b.horner2(r, square, c.tail), lost) + r)
 
@@ -133,10 +141,10 @@ def exp2(b: MathBuilder, x: MathValue) -> MathValue:
     x = b.at_most(x if b.features.avx512 else b.at_least(x, least), most)
     shifted = x + c.shift
     n = shifted - c.shift
-    r = (x - n) * tables.LN2[0]
+    r = (x - n) * table("LN2")[0]
     square = r * r
     grown = b.fma(square, b.horner2(r, square, c.tail), r)
-    return scale(b, grown + 1.0, Reduced(shifted, n, grown), x * tables.LN2[0], none)
+    return scale(b, grown + 1.0, Reduced(shifted, n, grown), x * table("LN2")[0], none)
 
 
 def power_of_two(b: MathBuilder, shifted: MathValue) -> MathValue:
@@ -190,9 +198,7 @@ def _hyperbolic(b: MathBuilder, x: MathValue) -> _Hyperbolic:
     c = _CONSTANTS[form.name]
     # A little beyond what overflows, and a quarter of exp of that does not.
     a = b.at_most(b.abs(x), 89.5 if form.name == "f32" else 710.6)
-    shifted, n, first = _integer(b, a)
-    r = b.fma(n, -c.ln2[1], first)
-    lost = b.fma(n, -c.ln2[1], first - r)
+    shifted, n, r, lost = _with_lost(b, a)
     square = r * r
     # The polynomial's odd and even parts are those of the exponential function: its hyperbolic sine and cosine.
     sinh = b.fma(square * r, b.horner(square, c.tail[1::2]), lost) + r

@@ -7,7 +7,7 @@ Values of f16 and bf16 are to be converted to f32 by the caller. No fast-math fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from polyker.codegen.vecmath.core.build import F32, F64, PURE, Features, Functio
 from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
 
-__all__ = ["Features", "FunctionDefinition", "function", "link", "supported"]
+__all__ = ["Features", "FunctionDefinition", "function", "supported"]
 
 _REAL: dict[str, Callable[..., MathValue]] = {
     "exp": _exp.exp, "expm1": _exp.expm1, "tanh": _exp.tanh, "sigmoid": _exp.sigmoid, "silu": _exp.silu,
@@ -101,16 +101,3 @@ def function(op: str, dtype: DType, lanes: int, *, fma: bool = True, avx512: boo
     symbol = f"pk.{op}.{dtype.name}{'' if lanes == 1 else f'.v{lanes}'}{features.suffix}"
     results = [result] if isinstance(result, MathValue) else list(result)
     return builder.define(symbol, parameters, results, f"{'' if dtype.is_complex else 'alwaysinline '}{PURE}")
-
-
-def link(definitions: Iterable[FunctionDefinition]) -> str:
-    """Return the text of these definitions and all that they need, each once, after the declarations of the intrinsics."""
-    seen: dict[str, FunctionDefinition] = {}
-    stack = list(definitions)[::-1]
-    while stack:
-        definition = stack.pop()
-        if definition.symbol not in seen:
-            seen[definition.symbol] = definition
-            stack.extend(definition.needs)
-    declares = sorted({text for d in seen.values() for text, _ in d.declares})
-    return "\n".join([*declares, "", *(d.text for d in seen.values())])

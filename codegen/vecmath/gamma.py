@@ -9,30 +9,12 @@ Approximations", 1969, 2.11.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from polyker.codegen.vecmath import log as logarithm
-from polyker.codegen.vecmath.core import special_tables as special
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
+from polyker.codegen.vecmath.core.tables import table
 
 _INFINITE = float("inf")
 _NAN = float("nan")
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """The polynomials for the precision of one format."""
-
-    lgamma: tuple[float, ...]
-    lgamma_far: tuple[float, ...]
-    digamma: tuple[float, ...]
-    digamma_far: tuple[float, ...]
-
-
-_TABLES = {
-    "f32": _Tables(special.LGAMMA_F32, special.LGAMMA_FAR_F32, special.DIGAMMA_F32, special.DIGAMMA_FAR_F32),
-    "f64": _Tables(special.LGAMMA_F64, special.LGAMMA_FAR_F64, special.DIGAMMA_F64, special.DIGAMMA_FAR_F64),
-}
 
 
 def _wide(b: MathBuilder, x: MathValue) -> MathValue:
@@ -55,20 +37,18 @@ def lgamma(b: MathBuilder, x: MathValue) -> MathValue:
     a = b.abs(wide)
     low, far = a < 1.0, a >= 3.0
     first, second = b.choose(low, a, a - 1.0), b.choose(low, a - 1.0, a - 2.0)
-    tail = b.horner2(second, second * second, _TABLES[b.format(x).name].lgamma)
+    tail = b.horner2(second, second * second, b.table("LGAMMA", x))
     middle = b.fma(first * second, tail, 0.0)  # no negative zero at 1
     y = a - 0.5
     log, rest = _log(b, b.choose(low, a, y), single)
     inverse = 1.0 / y
-    series = inverse * b.horner(inverse * inverse, _TABLES[b.format(x).name].lgamma_far)
-    constant, constant_low = special.HALF_LOG_2PI
+    series = inverse * b.horner(inverse * inverse, b.table("LGAMMA_FAR", x))
+    constant, constant_low = table("HALF_LOG_2PI")
     stirling = b.fma(y, log - 1.0, constant) + b.fma(y, rest, series + constant_low)
     value = b.choose(far, stirling, b.choose(low, (middle - log) - rest, middle))
     negative = wide < 0.0
     partner = b.choose(low, middle, value)
-    (value,) = b.rare(
-        negative, [value], lambda: [b.choose(negative, b.outlined("lgamma.negative", _reflected, a, partner), value)]
-    )
+    value = b.rarely(negative, value, "lgamma.negative", _reflected, a, partner)
     value = b.select(a.eq(0.0) | a.eq(_INFINITE), _INFINITE, value)
     return _narrow(b, value, x)
 
@@ -85,7 +65,7 @@ def _reflected(b: MathBuilder, a: MathValue, partner: MathValue) -> MathValue:
     Below 1 that is lgamma(1 + a), beside which the logarithm has no factor a.
     """
     r = b.abs(_distance(b, a))
-    size = r * b.horner(r * r, special.SINE_PI) * b.at_least(a, 1.0)
+    size = r * b.horner(r * r, table("SINE_PI")) * b.at_least(a, 1.0)
     log, rest = logarithm.with_rest(b, size)
     return b.select(r.eq(0.0), _INFINITE, -(log + partner) - rest)
 
@@ -93,13 +73,12 @@ def _reflected(b: MathBuilder, a: MathValue, partner: MathValue) -> MathValue:
 def digamma(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the derivative of lgamma(x): infinite at 0, NaN at the negative integers."""
     single = x.element == "float"
-    tables = _TABLES[b.format(x).name]
     wide = _wide(b, x)
     a = b.abs(wide)
     low, far = a < 1.0, a >= 2.0
-    zero, zero_low = special.PSI_ZERO
+    zero, zero_low = table("PSI_ZERO")
     t = (a - b.select(low, zero - 1.0, b.constant(zero, "double"))) - zero_low
-    middle = t * b.horner2(t, t * t, tables.digamma)
+    middle = t * b.horner2(t, t * t, b.table("DIGAMMA", x))
     # Beyond 2^60 the series is nothing beside the logarithm.
     y = a - 0.5
     inside = b.at_most(y, 2.0**60)
@@ -107,15 +86,11 @@ def digamma(b: MathBuilder, x: MathValue) -> MathValue:
     inverse = 1.0 / b.choose(low, a, square * total)
     u = (inside - 1.5) * square * inverse
     log, rest = _log(b, y, single)
-    beyond = b.fma(total * inverse, b.horner2(u, u * u, tables.digamma_far), rest) + log
+    beyond = b.fma(total * inverse, b.horner2(u, u * u, b.table("DIGAMMA_FAR", x)), rest) + log
     value = b.choose(far, beyond, b.choose(low, middle - inverse, middle))
     negative = wide < 0.0
     partner = b.choose(low, middle, value)
-    (value,) = b.rare(
-        negative,
-        [value],
-        lambda: [b.choose(negative, b.outlined("digamma.negative", _reflected_slope, a, partner), value)],
-    )
+    value = b.rarely(negative, value, "digamma.negative", _reflected_slope, a, partner)
     value = b.select(wide.eq(_INFINITE), _INFINITE, value)
     value = b.choose(a.eq(0.0), b.copysign(b.constant(_INFINITE, "double"), -wide), value)
     return _narrow(b, value, x)
@@ -125,5 +100,5 @@ def _reflected_slope(b: MathBuilder, a: MathValue, partner: MathValue) -> MathVa
     """Return digamma(-a) = digamma(a) + 1 / a + pi cot(pi a); below 1 `partner` is digamma(1 + a), the sum of the first two."""
     r = _distance(b, a)
     value = b.choose(a < 1.0, partner, partner + 1.0 / a)
-    value = value + (1.0 / r - r * b.horner(r * r, special.COTANGENT_PI))
+    value = value + (1.0 / r - r * b.horner(r * r, table("COTANGENT_PI")))
     return b.select(r.eq(0.0) | a.eq(_INFINITE), _NAN, value)

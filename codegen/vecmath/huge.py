@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import COLD, Features, FunctionDefinition, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
+from polyker.codegen.vecmath.core.tables import integers, table
 
-_WORDS = (0, *tables.TWO_OVER_PI)  # a word of zeros, for windows that begin left of the point
+_WORDS = (0, *integers("TWO_OVER_PI"))  # a word of zeros, for windows that begin left of the point
 _TABLE = "pk.two_over_pi"
 _LOW = (1 << 32) - 1  # the low half of a word
 
@@ -89,8 +89,8 @@ def reduction(lanes: int, features: Features) -> FunctionDefinition:
     a, c, d = (b.convert("sitofp", p, "double") * weight for p, weight in pieces)
     high, low = fast_two_sum(b, a, c)
     high, low = fast_two_sum(b, high, low + d)
-    product, error = two_product(b, high, b.constant(tables.HALF_PI_F64[0], "double"))
-    error = error + b.fma(high, tables.HALF_PI_F64[1], low * tables.HALF_PI_F64[0])
+    product, error = two_product(b, high, b.constant(table("HALF_PI_F64")[0], "double"))
+    error = error + b.fma(high, table("HALF_PI_F64")[1], low * table("HALF_PI_F64")[0])
     # inf * 0 is NaN, any other x * 0 nothing.
     high, low = fast_two_sum(b, b.fma(x, 0.0, product), error)
     minus = sign & (-1 << 63)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import Format, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
 from polyker.codegen.vecmath.core.registers import exponent, repaired, significand
+from polyker.codegen.vecmath.core.tables import table
 
 # The bits of sqrt(1/2), and the least normal number.
 _ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
@@ -57,16 +57,16 @@ def split(b: MathBuilder, x: MathValue, *, subnormal: bool = True) -> Split:
 def natural(b: MathBuilder, k: MathValue, f: MathValue, more: MathValue | None = None) -> MathValue:
     """Return k ln 2 + log(1 + f), and `more`, which is much smaller."""
     form = b.format(f)
-    high, low = tables.LN2_F32 if form.name == "f32" else tables.LN2_F64
+    high, low = b.table("LN2", f)
     small = k * low if more is None else b.fma(k, low, more)
     square = f * f
     if form.name == "f32":
-        tail = b.horner(f, (-0.5, *tables.LOG_F32))
+        tail = b.horner(f, (-0.5, *table("LOG_F32")))
         return b.fma(k, high, f + b.fma(square, tail, small))
     s = f / (f + 2.0)
     z = s * s
     half = square * 0.5
-    inner = b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), small)
+    inner = b.fma(s, b.fma(z, b.horner(z, table("LOG_F64")), half), small)
     return b.fma(k, high, f - (half - inner))
 
 
@@ -74,26 +74,25 @@ def _pair(b: MathBuilder, f: MathValue) -> tuple[MathValue, MathValue]:
     """Return log(1 + f) and about what its rounding has lost."""
     square = f * f
     if b.format(f).name == "f32":
-        return fast_two_sum(b, f, square * b.horner(f, (-0.5, *tables.LOG_F32)))
+        return fast_two_sum(b, f, square * b.horner(f, (-0.5, *table("LOG_F32"))))
     s = f / (f + 2.0)
     z = s * s
     half = square * 0.5
-    return fast_two_sum(b, f, b.fma(s, b.fma(z, b.horner(z, tables.LOG_F64), half), -half))
+    return fast_two_sum(b, f, b.fma(s, b.fma(z, b.horner(z, table("LOG_F64")), half), -half))
 
 
 def _binary(b: MathBuilder, k: MathValue, f: MathValue) -> MathValue:
     """Return k + log2(1 + f)."""
     high, low = _pair(b, f)
-    factor, rest = tables.LOG2E_F32 if b.format(f).name == "f32" else tables.LOG2E_F64
+    factor, rest = b.table("LOG2E", f)
     return b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k)))
 
 
 def _decimal(b: MathBuilder, k: MathValue, f: MathValue) -> MathValue:
     """Return log10(2^k (1 + f))."""
     high, low = _pair(b, f)
-    single = b.format(f).name == "f32"
-    factor, rest = tables.LOG10E_F32 if single else tables.LOG10E_F64
-    first, second = tables.LOG10_2_F32 if single else tables.LOG10_2_F64
+    factor, rest = b.table("LOG10E", f)
+    first, second = b.table("LOG10_2", f)
     return b.fma(k, first, b.fma(high, factor, b.fma(low, factor, b.fma(high, rest, k * second))))
 
 
@@ -107,7 +106,7 @@ def of_pair(b: MathBuilder, high: MathValue, low: MathValue, double: MathValue |
 def with_rest(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     """Return the logarithm of a positive finite number, and about what its rounding has lost."""
     parts = split(b, x)
-    ln2, ln2_low = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
+    ln2, ln2_low = b.table("LN2", x)
     high, low = _pair(b, parts.m - 1.0)
     # k times the first part of ln 2 is exact.
     total = b.fma(parts.k, ln2, high)
@@ -119,7 +118,7 @@ def wide(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the logarithm of a positive finite number that came from f32, in f64, to more than f32's precision."""
     parts = split(b, x, subnormal=False)
     f = parts.m - 1.0
-    return b.fma(f, b.horner2(f, f * f, (1.0, -0.5, *tables.LOG_F32_WIDE)), parts.k * tables.LN2[0])
+    return b.fma(f, b.horner2(f, f * f, (1.0, -0.5, *table("LOG_F32_WIDE"))), parts.k * table("LN2")[0])
 
 
 # By classes of x: NaN stays, 0 gives -inf, what is negative NaN, inf itself.
@@ -167,7 +166,7 @@ def _logarithm(
         usual, rare = repaired(b, usual, x, _CLASSES), _subnormal(b, x)
     else:
         rare = special(b, x)
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined(f"{name}.rare", of_any, x), usual)])[0]
+    return b.rarely(rare, usual, f"{name}.rare", of_any, x)
 
 
 def log(b: MathBuilder, x: MathValue) -> MathValue:

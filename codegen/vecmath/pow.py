@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from polyker.codegen.vecmath import exp as exponential
 from polyker.codegen.vecmath import log as logarithm
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, less_product, two_product
 from polyker.codegen.vecmath.core.registers import reciprocal_root
+from polyker.codegen.vecmath.core.tables import table
 from polyker.codegen.vecmath.pow_lookup import power as from_tables
 
 
@@ -28,7 +28,7 @@ def log_pair(b: MathBuilder, x: MathValue, *, subnormal: bool = True) -> tuple[M
     v, v_low, slope = (_cube_f32 if b.format(x).name == "f32" else _cube_f64)(b, s, double, rest)
     h, h_low = _and_product(b, double, v)
     h_low = b.fma(double, v_low, b.fma(rest, slope, h_low))
-    ln2 = tables.LN2_F32 if b.format(x).name == "f32" else tables.LN2_F64
+    ln2 = b.table("LN2", x)
     # k ln2[0] is exact: these are its sum with h, and what that has lost.
     high = b.fma(parts.k, ln2[0], h)
     low = h - b.fma(parts.k, -ln2[0], high)
@@ -51,11 +51,11 @@ def _cube_f64(
     """Return v = s^2 / 3 + s^4 P(s^2) as a pair, s being s + rest, and the slope of 2 (s + s v) where v is left as it is."""
     z, z_low = two_product(b, s, s)
     z_low = b.fma(double, rest, z_low)
-    tail = b.horner2(z, z * z, tables.POW_F64)
-    w = b.fma(z, tail, tables.THIRD_F64[0])
-    w_low = b.fma(z, tail, tables.THIRD_F64[0] - w)
+    tail = b.horner2(z, z * z, table("POW_F64"))
+    w = b.fma(z, tail, table("THIRD_F64")[0])
+    w_low = b.fma(z, tail, table("THIRD_F64")[0] - w)
     v, v_low = two_product(b, z, w)
-    return v, b.fma(z_low, w, b.fma(z, w_low + tables.THIRD_F64[1], v_low)), b.fma(v, 2.0, 2.0)
+    return v, b.fma(z_low, w, b.fma(z, w_low + table("THIRD_F64")[1], v_low)), b.fma(v, 2.0, 2.0)
 
 
 def _cube_f32(
@@ -63,7 +63,7 @@ def _cube_f32(
 ) -> tuple[MathValue, MathValue, MathValue]:
     """Return the same in f32, the slope with v's; as v is below 1/50, the rounding errors of s^2 and P do no harm."""
     z = s * s
-    v, v_low = two_product(b, z, b.horner(z, (tables.THIRD_F32[0], *tables.POW_F32)))
+    v, v_low = two_product(b, z, b.horner(z, (table("THIRD_F32")[0], *table("POW_F32"))))
     return v, v_low, b.fma(v, 6.0, 2.0)
 
 
@@ -87,10 +87,10 @@ def _magnitude_f32(b: MathBuilder, a: MathValue, y: MathValue) -> MathValue:
     wide, power = b.convert("fpext", a, "double"), b.convert("fpext", y, "double")
     parts = logarithm.split(b, wide, subnormal=False)
     f = parts.m - 1.0
-    tail = b.horner(f, (1.0, -0.5, *tables.LOG_F32_WIDE))
-    value = power * _ends(b, wide, b.fma(f, tail, parts.k * tables.LN2[0]))
+    tail = b.horner(f, (1.0, -0.5, *table("LOG_F32_WIDE")))
+    value = power * _ends(b, wide, b.fma(f, tail, parts.k * table("LN2")[0]))
     value = b.at_most(b.at_least(value, -200.0), 200.0)
-    reduced = exponential.reduce(b, value, tail=tables.EXP_F32)
+    reduced = exponential.reduce(b, value, tail=table("EXP_F32"))
     grown = reduced.grown + 1.0
     return b.convert("fptrunc", grown * exponential.power_of_two(b, reduced.shifted), "float")
 
@@ -126,7 +126,7 @@ def power(b: MathBuilder, x: MathValue, y: MathValue) -> MathValue:
     # Also true where y is NaN or infinite.
     beyond = b.negation(b.abs(product) < (708.0 - 1.0 if form.name == "f64" else 87.0))
     rare = logarithm.special(b, x) | beyond
-    return b.rare(rare, [usual], lambda: [b.select(rare, b.outlined("pow.rare", _general, x, y), usual)])[0]
+    return b.rarely(rare, usual, "pow.rare", _general, x, y)
 
 
 def whole_power(b: MathBuilder, x: MathValue, exponent: int) -> MathValue:

@@ -7,16 +7,16 @@ of m has 1 within, where c = 1 and nothing cancels), and c near the reciprocal o
 
 from __future__ import annotations
 
-from polyker.codegen.vecmath.core import pieces, tables
 from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
 from polyker.codegen.vecmath.core.piecewise import ROOTS
 from polyker.codegen.vecmath.core.registers import lookup, scaled
+from polyker.codegen.vecmath.core.tables import rows, table
 
 _INTERVAL_BITS = 5  # of the significand
 _WIDTH = F32.mantissa - _INTERVAL_BITS
 _LEAST = 0x3F400000 + (1 << (_WIDTH - 1))  # the bits of the least m: 3/4 and half an interval
-_HALF, *_TAIL = tables.POW_LOG1P
+_HALF, *_TAIL = table("POW_LOG1P")
 
 
 def log_pair(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
@@ -26,14 +26,14 @@ def log_pair(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     place = moved.ashr(_WIDTH)
     k = b.convert("sitofp", moved.ashr(F32.mantissa), "float")
     m = b.from_bits(bits - (moved & (-1 << F32.mantissa)))
-    inverse, log_high, log_low = pieces.INVERSES
+    inverse, log_high, log_low = rows("INVERSES")
     c = lookup(b, inverse, place)
     # c m = 1 + r + e, both exact; so its logarithm is that of 1 + r and e / (1 + r).
     near = m * c
     r, e = near - 1.0, b.fma(m, c, -near)
-    rest = b.fma(-e, r, e) + b.fma(k, tables.LN2_F32[1], lookup(b, log_low, place))
+    rest = b.fma(-e, r, e) + b.fma(k, table("LN2_F32")[1], lookup(b, log_low, place))
     # Exact, as both are multiples of 2^-15.
-    start = b.fma(k, tables.LN2_F32[0], lookup(b, log_high, place))
+    start = b.fma(k, table("LN2_F32")[0], lookup(b, log_high, place))
     high, low = fast_two_sum(b, start, r)
     tail = b.fma(r * (r * r), b.horner(r, _TAIL), low + rest)
     # y multiplies the error of each term: so half of the square is rounded only here, with all that is below it.
@@ -46,9 +46,9 @@ def power(b: MathBuilder, x: MathValue, y: MathValue) -> tuple[MathValue, MathVa
     product, error = two_product(b, y, high)
     shift = 1.5 * 2.0 ** (F32.mantissa - 5)
     # n is a multiple of 1/32: an instruction scales by its floor, the rest is a root of 2.
-    shifted = b.fma(product, 1 / tables.LN2[0], shift)
+    shifted = b.fma(product, 1 / table("LN2")[0], shift)
     n = shifted - shift
-    r = b.fma(n, -tables.LN2_F32[0], product) + b.fma(n, -tables.LN2_F32[1], b.fma(y, low, error))
+    r = b.fma(n, -table("LN2_F32")[0], product) + b.fma(n, -table("LN2_F32")[1], b.fma(y, low, error))
     root = lookup(b, ROOTS, b.bits(shifted))
-    grown = b.fma(r * r, b.horner(r, tables.EXP_32ND_F32), r)
+    grown = b.fma(r * r, b.horner(r, table("EXP_32ND_F32")), r)
     return scaled(b, b.fma(root, grown, root), n), product

@@ -1,49 +1,23 @@
 """The trigonometric functions: sin, cos, tan, and sin and cos at once.
 
 sin and cos take off the nearest multiple (for cos: half-odd multiple) of pi, so that one odd polynomial on [-pi/2, pi/2] does;
-tan takes off the nearest multiple of pi / 2. Up to `limit`, pi / 2 in three parts is enough (Cody and Waite); a vector with
+tan takes off the nearest multiple of pi / 2. Up to a limit pi / 2 in three parts is enough (Cody and Waite); a vector with
 a larger argument in any lane branches to `vecmath_huge`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from polyker.codegen.vecmath import huge
-from polyker.codegen.vecmath.core import tables
 from polyker.codegen.vecmath.core.build import MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
+from polyker.codegen.vecmath.core.tables import table
 
-_TWO_OVER_PI = 0.6366197723675814  # 2 / pi
-_HALF_PI, _HALF_PI_LOW, _ = tables.HALF_PI_F64
-
-
-@dataclass(frozen=True, slots=True)
-class _TrigConstants:
-    """For one format: adding `shift` rounds to an integer; below `limit` the parts of pi / 2 are enough, below `far` those of a
-    fused multiply-add, whose products need not be exact."""
-
-    shift: float
-    limit: float
-    far: float
-    parts: tuple[float, ...]
-    short: tuple[float, ...]
-    sin: tuple[float, ...]
-    sin_quarter: tuple[float, ...]
-    cos_quarter: tuple[float, ...]
-    tan: tuple[float, ...]
+_TWO_OVER_PI = 0.6366197723675814
+_HALF_PI, _HALF_PI_LOW, _ = table("HALF_PI_F64")
 
 
-_CONSTANTS = {
-    "f32": _TrigConstants(
-        1.5 * 2.0**23, 2.0**13, 2.0**16, tables.HALF_PI_F32, tables.HALF_PI_SHORT_F32,
-        tables.SIN_F32, tables.SIN_QUARTER_F32, tables.COS_QUARTER_F32, tables.TAN_F32,
-    ),
-    "f64": _TrigConstants(
-        1.5 * 2.0**52, 2.0**24, 2.0**24, tables.HALF_PI_F64, tables.HALF_PI_SHORT_F64,
-        tables.SIN_F64, tables.SIN_QUARTER_F64, tables.COS_QUARTER_F64, tables.TAN_F64,
-    ),
-}  # fmt: skip
+# The largest arguments of which the parts of pi / 2 are enough, without and with fused products, which need not be exact.
+_LIMITS = {"f32": (2.0**13, 2.0**16), "f64": (2.0**24, 2.0**24)}
 
 
 def _remainder(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> tuple[MathValue, MathValue]:
@@ -52,15 +26,14 @@ def _remainder(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> tuple
     With a fused multiply-add the first step is exact, as x - m P1 is a multiple of the last place of P1 and below 2. Without
     it the parts are so short that m times each of the first three is exact, and the rounding errors are kept.
     """
-    c = _CONSTANTS[b.format(x).name]
     if b.features.fma:
-        first, second, third = (unit * p for p in c.parts)
+        first, second, third = (unit * p for p in b.table("HALF_PI", x))
         one = b.fma(m, -first, x)
         r = b.fma(m, -second, one)
         off = one - r
         lost = (one - off) - r  # not nothing where r is so much smaller that `off` was rounded
         return r, b.fma(m, -third, b.fma(m, -second, off) + lost)
-    *exact, last = (unit * p for p in c.short)
+    *exact, last = (unit * p for p in b.table("HALF_PI_SHORT", x))
     r = x - m * exact[0]
     kept: MathValue | None = None
     for part in exact[1:]:
@@ -77,7 +50,7 @@ def _single(b: MathBuilder, x: MathValue, m: MathValue, unit: float) -> MathValu
         r, low = _remainder(b, x, m, unit)
         return r + low
     r = x
-    for part in _CONSTANTS[b.format(x).name].parts:
+    for part in b.table("HALF_PI", x):
         r = b.fma(m, -unit * part, r)
     return r
 
@@ -97,8 +70,7 @@ def _narrow(b: MathBuilder, like: MathValue, r: MathValue, whole: MathValue) -> 
 
 def _limit(b: MathBuilder, a: MathValue) -> float:
     """Return the largest |x| = a that is not huge."""
-    c = _CONSTANTS[b.format(a).name]
-    return c.far if b.features.fma else c.limit
+    return _LIMITS[b.format(a).name][b.features.fma]
 
 
 def _half_turn(b: MathBuilder, a: MathValue, r: MathValue, parity: MathValue, quarter: int) -> list[MathValue]:
@@ -136,35 +108,33 @@ def _sign_of(b: MathBuilder, x: MathValue) -> MathValue:
 def _odd(b: MathBuilder, r: MathValue) -> MathValue:
     """Return sin(r) for |r| <= pi / 2 or a little more; rounding may take the polynomial past 1, never the result."""
     z = r * r
-    value = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(r).name].sin), r)
+    value = b.fma(r * z, b.horner(z, b.table("SIN", r)), r)
     return b.at_most(b.at_least(value, -1.0), 1.0)
 
 
 def sin(b: MathBuilder, x: MathValue) -> MathValue:
     """Return sin(x), x in radians."""
-    c = _CONSTANTS[b.format(x).name]
-    a = b.abs(x)
-    shifted = b.fma(a, _TWO_OVER_PI / 2, c.shift)
-    r = _single(b, a, shifted - c.shift, 2.0)
+    a, shift = b.abs(x), b.format(x).shift
+    shifted = b.fma(a, _TWO_OVER_PI / 2, shift)
+    r = _single(b, a, shifted - shift, 2.0)
     r, parity = _half_turn(b, a, r, b.bits(shifted), 0)
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity) ^ _sign_of(b, x))
 
 
 def cos(b: MathBuilder, x: MathValue) -> MathValue:
     """Return cos(x), x in radians: with x = (2 n + 1) pi / 2 - r it is (-1)^n sin(r)."""
-    c = _CONSTANTS[b.format(x).name]
-    a = b.abs(x)
-    shifted = b.fma(a, _TWO_OVER_PI / 2, -0.5) + c.shift
-    m = b.fma(shifted - c.shift, 2.0, 1.0)
+    a, shift = b.abs(x), b.format(x).shift
+    shifted = b.fma(a, _TWO_OVER_PI / 2, -0.5) + shift
+    m = b.fma(shifted - shift, 2.0, 1.0)
     r, parity = _half_turn(b, a, _single(b, a, m, 1.0), b.bits(shifted) + 1, 1)
     return _with_sign(b, _odd(b, r), _sign_bit(b, parity))
 
 
 def _quarter(b: MathBuilder, a: MathValue) -> tuple[MathValue, MathValue, MathValue]:
     """Return (r, what r lost, quadrant) of a >= 0: r is its distance from the nearest multiple of pi / 2."""
-    c = _CONSTANTS[b.format(a).name]
-    shifted = b.fma(a, _TWO_OVER_PI, c.shift)
-    high, low = _remainder(b, a, shifted - c.shift, 1.0)
+    shift = b.format(a).shift
+    shifted = b.fma(a, _TWO_OVER_PI, shift)
+    high, low = _remainder(b, a, shifted - shift, 1.0)
 
     def repair() -> list[MathValue]:
         r, rest, quadrant = _huge(b, a)
@@ -184,7 +154,7 @@ def tan(b: MathBuilder, x: MathValue) -> MathValue:
     r, rest, quadrant = _quarter(b, b.abs(x))
     z = r * r
     # The slope of tan at r is about 1 + z.
-    grown = b.fma(r * z, b.horner(z, _CONSTANTS[b.format(x).name].tan), b.fma(z, rest, rest))
+    grown = b.fma(r * z, b.horner(z, b.table("TAN", x)), b.fma(z, rest, rest))
     value = grown + r
     value = b.choose((quadrant & 1).eq(1), 1.0 / value, value)
     return _with_sign(b, value, _sign_bit(b, quadrant) ^ _sign_of(b, x))
@@ -192,11 +162,10 @@ def tan(b: MathBuilder, x: MathValue) -> MathValue:
 
 def sincos(b: MathBuilder, x: MathValue) -> tuple[MathValue, MathValue]:
     """Return (sin(x), cos(x)), x in radians."""
-    c = _CONSTANTS[b.format(x).name]
     r, rest, quadrant = _quarter(b, b.abs(x))
     z = r * r
-    sine = b.fma(r * z, b.horner(z, c.sin_quarter), rest) + r
-    cosine = b.fma(z, -0.5, b.fma(z * z, b.horner(z, c.cos_quarter), -(r * rest))) + 1.0
+    sine = b.fma(r * z, b.horner(z, b.table("SIN_QUARTER", x)), rest) + r
+    cosine = b.fma(z, -0.5, b.fma(z * z, b.horner(z, b.table("COS_QUARTER", x)), -(r * rest))) + 1.0
     odd = (quadrant & 1).eq(1)
     first, second = b.choose(odd, cosine, sine), b.choose(odd, sine, cosine)
     turned = _sign_bit(b, quadrant.shr(1)) ^ _sign_of(b, x)

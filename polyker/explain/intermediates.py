@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from polyker.codegen.ir.kernel import Const, For, KernelIR, Load, LoopKind, Space, Store, Var
+from polyker.codegen.ir.polynomial import value_of
 from polyker.codegen.ir.walk import allocated, expressions, statements, subexpressions
-from polyker.codegen.ir.work import value_of
 from polyker.codegen.passes.simplify import unroll
 from polyker.explain.amounts import Amounts
 from polyker.explain.report import Amount, Intermediate

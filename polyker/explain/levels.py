@@ -28,9 +28,8 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.polynomial import polynomial
+from polyker.codegen.ir.polynomial import polynomial, value_of
 from polyker.codegen.ir.walk import expressions, subexpressions
-from polyker.codegen.ir.work import value_of
 from polyker.explain.report import LevelTraffic
 from polyker.machine.model import Target
 

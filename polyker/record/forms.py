@@ -26,6 +26,8 @@ OPERATORS: dict[str, Callable[..., int]] = {
     "ne": lambda a, b: int(a != b),
     "and": lambda *values: int(all(values)),
     "or": lambda *values: int(any(values)),
+    "not": lambda a: int(not a),
+    "where": lambda condition, a, b: a if condition else b,
 }
 
 

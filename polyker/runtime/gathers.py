@@ -17,7 +17,7 @@ import numpy as np
 
 from polyker.codegen.argument_layout import extent, strides_of
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.host import evaluate
+from polyker.codegen.ir.polynomial import evaluate
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.schedules import GATHERED
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, children, walk

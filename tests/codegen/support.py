@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 
-from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import Buffer, Const, KernelIR, Op, Space, Var
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import is_parallel
@@ -17,6 +16,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, i64
 from polyker.runtime.threads import runtime
+from tests.codegen.interpret import run as interpret
 from tests.passes import emit
 
 C, V = Const, Var

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
@@ -28,6 +27,7 @@ from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import allocated, statements
 from polyker.codegen.passes.scalar_replacement import carry
 from polyker.ir.dtypes import bool_, f32
+from tests.codegen.interpret import run
 from tests.codegen.support import check_same, index
 
 ROWS, COLUMNS = 6, 40

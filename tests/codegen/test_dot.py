@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import For, KernelIR, Load, LoopKind, Op, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, f32, i8, i16, i32, u8, u32
+from tests.codegen.interpret import run as interpret
 from tests.codegen.support import C, V, check_same, index, vector_buffer
 from tests.passes import emit
 

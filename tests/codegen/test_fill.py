@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import (
     Allocate,
     Buffer,
@@ -34,6 +33,7 @@ from polyker.pipeline import kernel as kernels
 from polyker.pipeline.driver import Run
 from polyker.pipeline.passes import At
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run as interpret
 from tests.fuzz.data import guarded
 
 SIZES = (1, 2, 5, 8, 17, 33, 70)

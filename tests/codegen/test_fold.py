@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
@@ -24,6 +23,7 @@ from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.fold_lanes import merge_folds
 from polyker.ir.dtypes import DTYPES, DType
+from tests.codegen.interpret import run as interpret
 from tests.codegen.support import check_same, index
 
 SIZE = 64

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import (
     Allocate,
     Buffer,
@@ -20,6 +19,7 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32
+from tests.codegen.interpret import run
 from tests.codegen.support import C, V, index, vector_buffer
 
 A, B = vector_buffer("A", f32, writable=False), vector_buffer("B", f32)

@@ -201,7 +201,7 @@ def test_what_the_facts_prove_is_true():
 
 
 def evaluate(expr, env):
-    from polyker.codegen.ir.interpret_operations import apply
+    from tests.codegen.interpret_operations import apply
 
     match expr:
         case Const(value=value):

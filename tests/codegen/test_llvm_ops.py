@@ -267,7 +267,7 @@ def test_powers_are_numpys(exponent, dtype):
     "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh erf sigmoid gelu silu softplus rsqrt".split(),
 )
 def test_functions_are_close_to_numpys(op, dtype):
-    from polyker.codegen.ir.interpret_operations import apply
+    from tests.codegen.interpret_operations import apply
 
     x = (
         np.abs(samples(dtype).astype(np.float64))

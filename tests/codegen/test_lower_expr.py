@@ -6,13 +6,13 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Const, If, KernelIR, KExpr, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import operands
 from polyker.codegen.lowering.expressions import condition_from_ast, from_ast
 from polyker.ir.dtypes import bool_, i64
 from polyker.poly.isl import context, int_val, read_pw_aff, read_set
+from tests.codegen.interpret import run
 from tests.codegen.support import vector_buffer
 
 POINTS = [(n, m) for n in (-7, -1, 0, 3, 4, 11) for m in (-2, 0, 6)]

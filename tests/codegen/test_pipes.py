@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import Buffer, Const, For, KernelIR, Load, LoopKind, Op, Space, Store, Var
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.codegen.llvm.operations import copied, fused
@@ -18,6 +17,7 @@ from polyker.codegen.llvm.text import IRBuilder, Reg
 from polyker.codegen.passes.x86.balance_ports import Pipes, lone
 from polyker.ir.dtypes import DType
 from polyker.machine.model import Target
+from tests.codegen.interpret import run as interpret
 from tests.codegen.support import build, call, index
 from tests.passes import emit
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.passes.simplify import simplify, unroll
 from polyker.errors import InternalError
+from tests.codegen.interpret import run
 from tests.codegen.kernels import random_case
 from tests.codegen.support import check_same
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
@@ -27,6 +26,7 @@ from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.x86.several_checks import UNROLL_FACTOR, several_checks
 from polyker.ir.dtypes import DType, bool_, f32, i32, i64
+from tests.codegen.interpret import run
 from tests.codegen.support import C, V, check_same
 
 TABLE, COUNT = 23, 40

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import For, If, KernelIR, KExpr, Load, LoopKind, Op, Prefetch, Store
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import rebuild, statements, with_blocks
@@ -15,6 +14,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.simplify import unroll
 from polyker.codegen.passes.unroll_terms import UNROLL_FACTOR, several_terms
 from polyker.ir.dtypes import bool_
+from tests.codegen.interpret import run
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import C, V, check_same, index
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run as interpret
 from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
@@ -28,6 +27,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.unswitch import unswitch
 from polyker.codegen.passes.x86.masked_terms import masked_terms
 from polyker.ir.dtypes import DType, bool_, f32, i32
+from tests.codegen.interpret import run as interpret
 from tests.codegen.support import check_same
 
 MOST = 2**31 - 1

@@ -13,7 +13,7 @@ from mpmath import mp
 import polyker as pk
 from polyker.codegen.vecmath import functions as vecmath
 from polyker.ir.dtypes import DType, f32, f64, i32
-from tests.codegen.vecmath_harness import HAS_AVX512, Compiled, needs_avx512
+from tests.codegen.vecmath_harness import HAS_AVX512, Compiled, link, needs_avx512
 from tests.codegen.vecmath_reference import BESIDE, EXTENDED, LIMIT, REAL_OPS, arguments, dense_worst, points, worst
 
 FORMATS = [
@@ -155,7 +155,7 @@ def test_roots_of_powers_of_four_are_exact(dtype: DType, lanes: int, fma: bool, 
 @pytest.mark.parametrize("dtype", [f32, f64])
 def test_avx512_takes_roots_without_dividing(dtype: DType) -> None:
     def text(avx512: bool) -> str:
-        return vecmath.link([vecmath.function("rsqrt", dtype, 32, avx512=avx512)])
+        return link([vecmath.function("rsqrt", dtype, 32, avx512=avx512)])
 
     assert "fdiv" in text(False)
     assert "rsqrt14" not in text(False)
@@ -354,7 +354,7 @@ def test_a_definition_is_named_for_operation_type_lanes_and_features() -> None:
 
 
 def test_linking_gives_each_definition_and_declaration_once() -> None:
-    text = vecmath.link([vecmath.function(op, f32, 8) for op in ("sin", "cos", "sin")])
+    text = link([vecmath.function(op, f32, 8) for op in ("sin", "cos", "sin")])
     defined = [line.split("@")[1].split("(")[0] for line in text.splitlines() if line.startswith("define")]
     assert sorted(defined) == ["pk.cos.f32.v8", "pk.huge.f64.v8", "pk.sin.f32.v8"]
     declared = [line for line in text.splitlines() if line.startswith("declare")]

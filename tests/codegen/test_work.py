@@ -7,7 +7,8 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.ir.kernel import Const, For, If, Load, LoopKind, Op, Store, Var
-from polyker.codegen.ir.work import exceeds, form_of
+from polyker.codegen.ir.polynomial import form_of
+from polyker.codegen.ir.work import exceeds
 from polyker.ir.dtypes import bool_, f32
 from tests.artifacts import compiled_of
 

@@ -1,5 +1,5 @@
-"""Compute the coefficients of codegen/vecmath/core/tables.py: `python tests/codegen/vecmath_fit.py >
-codegen/vecmath/core/tables.py`, or with names of tables to see those; with the argument `pieces`, codegen/vecmath/core/pieces.py.
+"""Compute the coefficients of polyker/data/vecmath.txt, together with vecmath_fit_special.py, or the tables that are named:
+`python -m tests.codegen.vecmath_fit [NAMES]`.
 
 Weighted least squares on Chebyshev nodes in 60 digits, which comes within a bit of the minimax polynomial; the coefficients
 are rounded to the format one by one from the constant upwards, and the rest is fitted again after each, so that a later
@@ -9,7 +9,7 @@ coefficient makes up for the rounding of an earlier one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -68,11 +68,15 @@ class Fit:
         return done, max(abs(w * t) for w, t in zip(weight, target, strict=True))
 
 
+def _lines(name: str, words: list[str], count: int, error: mpf | None = None) -> str:
+    """Return lines of the file, each of `count` values."""
+    comment = [] if error is None else [f"# weighted error 2^{float(mp.log(error, 2)):.1f}"]
+    return "\n".join([*comment, *(" ".join((name, *words[k : k + count])) for k in range(0, len(words), count))])
+
+
 def show(name: str, values: Sequence[mpf], error: mpf | None = None) -> str:
-    """Return a table entry as Python source."""
-    comment = "" if error is None else f"# weighted error 2^{float(mp.log(error, 2)):.1f}\n"
-    body = "".join(f'    "{float(v).hex()}",\n' for v in values)
-    return f"{comment}{name} = _table(\n{body})"
+    """Return a table as lines of the file."""
+    return _lines(name, [float(v).hex() for v in values], 4, error)
 
 
 def split(value: mpf, *bits: int) -> list[mpf]:
@@ -289,68 +293,49 @@ PIECES = [
     Pieces("MILLS", _mills, 14.75, 5),
 ]
 
-PIECES_HEADER = """\
-\"\"\"Coefficients of functions computed in 32 pieces, as hexadecimal floats, written by tests/codegen/vecmath_fit.py pieces.
-
-Row i holds the factors of (a - left)^i, in the order of the five bits of a + 1 that tell the intervals (the exponent's last
-two, the significand's first three). The weighted error is as in tables.py. INVERSES belongs to pow_lookup.py:
-a number near 1 / m for each interval of m, and minus its logarithm in two parts.
-\"\"\"
-
-
-def _rows(text: str, count: int = 32) -> tuple[tuple[float, ...], ...]:
-    values = [float.fromhex(word) for word in text.split()]
-    return tuple(tuple(values[k : k + count]) for k in range(0, len(values), count))
-
-"""
 HEADER = """\
-\"\"\"Coefficients of the vector mathematics, as hexadecimal floats, written by tests/codegen/vecmath_fit.py.
-
-The weighted error above a table is the largest of weight * (function - polynomial) over the interval of the fit, with
-the weight that makes it relative to the result of the function (before the rounding errors of the evaluation).
-\"\"\"
-
-
-def _table(*values: str) -> tuple[float, ...]:
-    return tuple(float.fromhex(v) for v in values)
-
-"""
-
-
-def show_pieces(pieces: Pieces) -> str:
-    """Return a table of pieces as Python source."""
-    rows, error = pieces.solve()
-    return f"# weighted error 2^{float(mp.log(error, 2)):.1f}\n{show_rows(pieces.name, rows)}"
+# Coefficients of the vector mathematics, as hexadecimal floats, written by
+#   (python -m tests.codegen.vecmath_fit; python -m tests.codegen.vecmath_fit_special) > polyker/data/vecmath.txt
+# A line has the name of a table and values of it; lines of one name belong together.
+# The weighted error above a table is the largest of weight * (function - polynomial) over the interval of the fit, with
+# the weight that makes it relative to the result of the function (before the rounding errors of the evaluation)."""
+PIECES_HEADER = """\
+# Functions in 32 pieces: row i of 32 values holds the factors of (a - left)^i, in the order of the five bits of a + 1 that
+# tell the intervals (the exponent's last two, the significand's first three)."""
+INVERSES_HEADER = """\
+# A number near 1 / m for each interval of m (codegen/vecmath/pow_lookup.py), and minus its logarithm in two parts."""
 
 
-def show_rows(name: str, rows: list[list[mpf]]) -> str:
-    """Return rows of 32 numbers as Python source."""
-    lines = []
-    for row in rows:
-        words = [float(v).hex().replace("0000000p", "p") for v in row]
-        lines += [" ".join(words[k : k + 8]) for k in range(0, 32, 8)]
-    body = "\n".join(lines)
-    return f'{name} = _rows(\n    """\n{body}\n"""\n)'
+def show_pieces(name: str, rows: list[list[mpf]], error: mpf | None = None) -> str:
+    """Return rows of 32 numbers as lines of the file."""
+    return _lines(name, [float(v).hex().replace("0000000p", "p") for row in rows for v in row], 8, error)
 
 
-if __name__ == "__main__" and sys.argv[1:] == ["pieces"]:
-    print(PIECES_HEADER)
-    for pieces in PIECES:
-        print(show_pieces(pieces), flush=True)
-    print(show_rows("INVERSES", inverses()))
-elif __name__ == "__main__":
-    if len(sys.argv) == 1:
-        print(HEADER)
-    for name, parts in SPLITS.items():
-        if len(sys.argv) == 1 or name in sys.argv[1:]:
-            print(show(name, parts), flush=True)
+def chosen(splits: dict[str, list[mpf]], fits: list[Fit]) -> Iterator[str]:
+    """Yield the tables that the command line names, all where it names none."""
+    wanted = sys.argv[1:]
+    for name, parts in splits.items():
+        if not wanted or name in wanted:
+            yield show(name, parts)
+    for fit in fits:
+        if not wanted or fit.name in wanted:
+            yield show(fit.name, *fit.solve())
+
+
+def _two_over_pi() -> list[str]:
     with mp.workprec(TWO_OVER_PI_BITS + 64):
         words = int(mp.floor(2 / mp.pi * mpf(2) ** TWO_OVER_PI_BITS))
+    return [f"0x{(words >> k) & (2**64 - 1):016X}" for k in range(TWO_OVER_PI_BITS - 64, -1, -64)]
+
+
+if __name__ == "__main__":
     if len(sys.argv) == 1:
-        print("# 2 / pi, in 64-bit words from the point on\nTWO_OVER_PI = (")
-        for k in range(TWO_OVER_PI_BITS - 64, -1, -64):
-            print(f"    0x{(words >> k) & (2**64 - 1):016X},")
-        print(")")
-    for fit in FITS:
-        if len(sys.argv) == 1 or fit.name in sys.argv[1:]:
-            print(show(fit.name, *fit.solve()), flush=True)
+        print(HEADER)
+        print(f"# 2 / pi, in 64-bit words from the point on\n{_lines('TWO_OVER_PI', _two_over_pi(), 4)}")
+    for text in chosen(SPLITS, FITS):
+        print(text, flush=True)
+    if len(sys.argv) == 1:
+        print(PIECES_HEADER)
+        for pieces in PIECES:
+            print(show_pieces(pieces.name, *pieces.solve()), flush=True)
+        print(f"{INVERSES_HEADER}\n{show_pieces('INVERSES', inverses())}")

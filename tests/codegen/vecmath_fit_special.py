@@ -1,7 +1,7 @@
-"""Compute the coefficients of the inverse and special functions:
-`python -m tests.codegen.vecmath_fit_special > codegen/vecmath/core/special_tables.py`, or with names of tables to see those.
+"""Compute the coefficients of the inverse and special functions, or the tables that are named:
+`python -m tests.codegen.vecmath_fit_special [NAMES]`.
 
-The method is that of vecmath_fit.py.
+The method, and where they go, is that of vecmath_fit.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 from mpmath import mp, mpf
 
-from tests.codegen.vecmath_fit import Fit, show, split
+from tests.codegen.vecmath_fit import Fit, chosen, split
 
 PSI_ZERO = mp.findroot(mp.digamma, mpf("1.4616321449683623"))
 PSI_LOW, PSI_HIGH = 0.9999 - float(PSI_ZERO), 2.0001 - float(PSI_ZERO)
@@ -185,25 +185,12 @@ FITS: list[Fit] = [
     Fit("COTANGENT_PI", _cotangent, TINY, 0.25, 16, bits=53),
 ]
 
-HEADER = """\
-\"\"\"Coefficients of inverse and special functions, written by tests/codegen/vecmath_fit_special.py.
-
-The weighted error is as in tables.py. The tables of lgamma and digamma in f32 are for f64, in which these are computed.
-\"\"\"
-
-
-def _table(*values: str) -> tuple[float, ...]:
-    return tuple(float.fromhex(v) for v in values)
-
-"""
+HEADER = (
+    "# Inverse and special functions; the tables of lgamma and digamma in f32 are for f64, in which these are computed."
+)
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:]
-    if not wanted:
+    if len(sys.argv) == 1:
         print(HEADER)
-    for name, parts in SPLITS.items():
-        if not wanted or name in wanted:
-            print(show(name, parts), flush=True)
-    for fit in FITS:
-        if not wanted or fit.name in wanted:
-            print(show(fit.name, *fit.solve()), flush=True)
+    for text in chosen(SPLITS, FITS):
+        print(text, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 
 from polyker.codegen.llvm.jit.detect import host
 from polyker.codegen.vecmath import functions as vecmath
+from polyker.codegen.vecmath.core.build import FunctionDefinition
 from polyker.ir.dtypes import DType
 
 # Whether functions of AVX-512's registers run here.
@@ -55,6 +56,19 @@ def loop(definition: vecmath.FunctionDefinition, lanes: int, results: Sequence[s
     return LOOP.format(pointers=pointers, body="\n".join(lines), lanes=lanes)
 
 
+def link(definitions: Iterable[FunctionDefinition]) -> str:
+    """Return the text of these definitions and all that they need, each once, after the declarations of the intrinsics."""
+    seen: dict[str, FunctionDefinition] = {}
+    stack = list(definitions)[::-1]
+    while stack:
+        definition = stack.pop()
+        if definition.symbol not in seen:
+            seen[definition.symbol] = definition
+            stack.extend(definition.needs)
+    declares = sorted({text for d in seen.values() for text, _ in d.declares})
+    return "\n".join([*declares, "", *(d.text for d in seen.values())])
+
+
 class Compiled:
     """A vector function over contiguous arrays; `assembly` and `ir` show what became of it."""
 
@@ -70,7 +84,7 @@ class Compiled:
         target = llvm.Target.from_triple(llvm.get_process_triple())
         host = "" if cpu else llvm.get_host_cpu_features().flatten()
         machine = target.create_target_machine(cpu=cpu or llvm.get_host_cpu_name(), features=host, opt=3, jit=True)
-        module = llvm.parse_assembly(vecmath.link([definition]) + loop(definition, lanes, self.results))
+        module = llvm.parse_assembly(link([definition]) + loop(definition, lanes, self.results))
         module.verify()
         builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
         passes = llvm.create_new_module_pass_manager()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Shuffle
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.dtypes import DTYPES
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
 from tests.gpu.support import needs_compiler
 
 

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Const
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import end_together
@@ -19,6 +17,8 @@ from polyker.schedule.gpu.barriers import chosen, with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, ScheduleTree, Scope, Sequence
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import artifact_of, needs_compiler, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"

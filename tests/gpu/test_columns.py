@@ -6,9 +6,9 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.cuda.build import cubin
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.llvm.jit.detect import target
 from tests.artifacts import compiled_to
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_sanitizers import SANITIZERS
 

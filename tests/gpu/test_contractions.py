@@ -5,10 +5,10 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.cuda.build import cubin
-from polyker.codegen.cuda.sim_check import run_checked
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.llvm.jit.detect import target
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 LAYOUTS = "f(A, B, At, Bt) -> NN, NT, TN, TT:\n" + "\n".join(

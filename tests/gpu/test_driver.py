@@ -5,8 +5,8 @@ import pytest
 
 import polyker as pk
 from polyker.api.targets import target_named
-from polyker.codegen.host import evaluate
 from polyker.codegen.ir.kernel import Const, Op, Var
+from polyker.codegen.ir.polynomial import evaluate
 from polyker.errors import ArgumentError, BackendUnavailable, GatherError
 from polyker.ir.dtypes import bool_
 from polyker.runtime.cuda import driver as cuda_driver

@@ -8,8 +8,8 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, magnitude
-from polyker.codegen.host import evaluate
 from polyker.codegen.ir.kernel import Const, Op, Var
+from polyker.codegen.ir.polynomial import evaluate
 from tests.gpu.support import needs_compiler
 
 X, Y = Var("x"), Var("y")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import (
     Buffer,
     Const,
@@ -24,6 +23,7 @@ from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
 from tests.gpu.support import N, reversing
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Commit, Const, If, Op, Var, Wait
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.lowering.by_threads import dealt_to_threads
@@ -14,6 +13,7 @@ from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.schedule.tree.to_isl import Threads
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
 from tests.gpu.support import needs_compiler, removed
 
 SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"

@@ -8,8 +8,8 @@ warp reads a tile by 16 bytes that other warps asked for, with no barrier betwee
 import numpy as np
 import pytest
 
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import data_file
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_sanitizer
 
 pytestmark = needs_compiler

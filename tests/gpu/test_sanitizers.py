@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
 from tests.artifacts import compiled_to
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import N, needs_compiler, needs_sanitizer, reversing
 
 SANITIZERS = [pytest.param(name, marks=needs_sanitizer(name)) for name in ("address", "thread")]

@@ -8,8 +8,6 @@ import pytest
 
 import polyker as pk
 from polyker.codegen.cuda.build import cubin
-from polyker.codegen.cuda.sim_check import run_checked
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError, LegalityError
@@ -19,6 +17,8 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Scope, Sequence
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_across import without
 from tests.gpu.test_sanitizers import SANITIZERS

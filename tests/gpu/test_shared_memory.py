@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.ir.kernel import Launch
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import STATIC_SHARED_BYTES, shared_memory
 from polyker.errors import CompileError, ScheduleError
 from polyker.machine.known import GPUS
 from tests.artifacts import compiled_to
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer
 
 TEXT = "f(X: f32[B,N]) -> O:\n    O[b,i] = X[b,i] + X[b,N-1-i] for b in 0:B, i in 0:N"

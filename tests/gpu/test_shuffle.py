@@ -5,9 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import (
     Barrier,
     Buffer,
@@ -32,6 +30,8 @@ from polyker.codegen.passes.simplify import simplify, unroll
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, bool_
 from polyker.rewrite.core.accumulate import COMBINE
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 TYPES = ("b1", "i8", "i16", "i32", "i64", "u8", "f16", "bf16", "f32", "f64", "c64", "c128")

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.cuda.build import cubin, ptx
 from polyker.codegen.cuda.expressions import CudaExpressions
-from polyker.codegen.cuda.sim_check import run_checked
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Buffer, Const, Copy, Op, Space, Var
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
@@ -36,6 +34,8 @@ from polyker.schedule.tree.swizzle import (
     why_not_swizzled,
 )
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, reversing
 from tests.gpu.test_sanitizers import SANITIZERS
 

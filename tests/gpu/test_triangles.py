@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from benchmarks.cases.programs import attention
-from polyker.codegen.host import evaluate
 from polyker.codegen.ir.greatest import greatest
 from polyker.codegen.ir.kernel import Const, For, If, Launch, Load, LoopKind, Op, Var
+from polyker.codegen.ir.polynomial import evaluate
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import UNKNOWN_BLOCKS, launches
 from tests.artifacts import compiled_to

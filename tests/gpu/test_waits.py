@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier, Commit, Copy, Wait
 from polyker.codegen.ir.walk import statements
 from polyker.errors import InternalError, LegalityError
@@ -19,6 +17,8 @@ from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, needs_sanitizer, removed, small
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Barrier
 from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError, LegalityError
@@ -18,6 +16,8 @@ from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, ScheduleTree, Sequence
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_sanitizer, removed, reversing
 
 

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from polyker.codegen.cuda.sim_check import run_checked
 from polyker.codegen.cuda.text import cuda_source
-from polyker.codegen.ir.interpret import run
 from polyker.codegen.ir.kernel import Const, Copy, Op, Var, VectorStore
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.ir.walk import statements
@@ -17,7 +15,9 @@ from polyker.codegen.passes.gpu.vectors import agree, fall
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from tests.artifacts import compiled_to
+from tests.codegen.interpret import run
 from tests.gpu.device import OnDevice
+from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyker.codegen.ir.interpret_operations import apply, convert
 from polyker.ir.dtypes import DType, bool_, f32, i8, i16, i32, i64, u8, u16
 from polyker.ir.expr import Call, Cast, Expr, Literal, Read
 from polyker.rewrite.core.value_range import modulo, type_range, value_range
+from tests.codegen.interpret_operations import apply, convert
 
 READS = {"a": i8, "b": u8, "c": i16, "d": bool_}
 

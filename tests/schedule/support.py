@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from polyker.codegen.ir.interpret import run as interpret_kernel
 from polyker.codegen.ir.kernel import Space
 from polyker.codegen.ir.verify import verify
 from polyker.codegen.lowering.lower import Lowered
@@ -29,6 +28,7 @@ from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.rewrite.sharing.inline_values import inline_values
 from polyker.schedule.nests.text_order import default_schedule
 from polyker.schedule.tree.nodes import ScheduleTree
+from tests.codegen.interpret import run as interpret_kernel
 from tests.codegen.support import run_native
 from tests.passes import auto_schedule, lower
 

@@ -83,13 +83,11 @@ def _parts(b: IRBuilder, place: BufferPointer, pointer: Reg) -> list[Reg]:
 
 
 def _value(b: IRBuilder, dtype: DType, raw: list[Reg]) -> ElementValue:
-    parts = [from_memory(b, dtype.real, r) for r in raw]
-    return ElementValue(dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(dtype, *(from_memory(b, dtype.real, r) for r in raw))
 
 
 def _raw(b: IRBuilder, value: ElementValue) -> list[Reg]:
-    parts = [value.re] if value.im is None else [value.re, value.im]
-    return [to_memory(b, value.dtype.real, p) for p in parts]
+    return [to_memory(b, value.dtype.real, p) for p in value.parts]
 
 
 def _read(
@@ -202,12 +200,12 @@ def load_apart(b: IRBuilder, place: BufferPointer, pointers: list[Reg], lanes: i
     """
     found = [load_scalar(b, place, p) for p in pointers]
     parts = []
-    for column in zip(*([v.re] if v.im is None else [v.re, v.im] for v in found), strict=True):
+    for column in zip(*(v.parts for v in found), strict=True):
         whole = Reg("poison", column[0].elem, lanes, 0)
         for lane, value in enumerate(column):
             whole = b.insert(whole, value, lane)
         parts.append(whole)
-    return ElementValue(place.buffer.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(place.buffer.dtype, *parts)
 
 
 def store_vector(
@@ -233,17 +231,16 @@ def store_raw(
 ) -> None:
     """Store elements as they are in memory, where the mask is on; see `store_vector`."""
     align = place.align
-    if mask is not None and _is_constant(mask):
-        lanes = mask.text[1:-1].split(", ")
-        if "i1 true" not in lanes:
-            return
-        mask = mask if "i1 false" in lanes else None
+    lanes = _known_lanes(mask) if mask is not None else []
+    if lanes and "i1 true" not in lanes:
+        return
+    mask = mask if "i1 false" in lanes or not lanes else None
     if mask is None:
         align = data.lanes * align if streamed else align
         b.line(f"  store {data.typed}, {pointer.typed}, align {align}{place.metadata}{streamed}")
         return
-    lane = _only_lane(mask)
-    if lane is not None:
+    if lanes.count("i1 true") == 1:
+        lane = lanes.index("i1 true")
         # LLVM 22 widens a truncating masked store of one constant lane and writes past it: store the lane itself.
         only = b.extract(data, lane)
         address = b.element(place.element, pointer, const(lane, "i64")) if lane else pointer
@@ -269,40 +266,35 @@ def _reversed(b: IRBuilder, reg: Reg) -> Reg:
 
 def reverse(b: IRBuilder, value: ElementValue) -> ElementValue:
     """Return the value with its lanes in reverse order."""
-    return ElementValue(value.dtype, _reversed(b, value.re), None if value.im is None else _reversed(b, value.im))
+    return value.each(lambda part: _reversed(b, part))
 
 
 def reverse_mask(b: IRBuilder, mask: Reg | None) -> Reg | None:
     """Return the mask with its lanes in reverse order; that of a constant is a constant."""
-    if mask is None or not _is_constant(mask):
+    lanes = _known_lanes(mask) if mask is not None else []
+    if mask is None or not lanes:
         return None if mask is None else _reversed(b, mask)
-    lanes = mask.text[1:-1].split(", ")
     return mask._replace(text=f"<{', '.join(reversed(lanes))}>")
 
 
-def _is_constant(mask: Reg) -> bool:
-    return mask.text.startswith("<i1 ")
-
-
-def _only_lane(mask: Reg) -> int | None:
-    """Return the lane of a constant mask that is on alone, else None."""
-    lanes = mask.text[1:-1].split(", ") if _is_constant(mask) else []
-    return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
+def _known_lanes(mask: Reg) -> list[str]:
+    """Return the lanes of a constant mask, nothing of another."""
+    return mask.text[1:-1].split(", ") if mask.text.startswith("<i1 ") else []
 
 
 def leading_lanes(mask: Reg | None, count: int) -> int | None:
     """Return how many lanes are on where they are the first ones, known when the text is made; else None."""
     if mask is None:
         return count
-    lanes = [lane == "i1 true" for lane in mask.text[1:-1].split(", ")] if _is_constant(mask) else []
+    lanes = [lane == "i1 true" for lane in _known_lanes(mask)]
     active = sum(lanes)
     return active if lanes and all(lanes[:active]) else None
 
 
 def picked_mask(b: IRBuilder, mask: Reg | None, lanes: list[int], kept: list[bool]) -> Reg | None:
     """Return the mask whose lane m is lane `lanes[m]` of another one (None: all are on) where `kept`, and off elsewhere."""
-    if mask is None or _is_constant(mask):
-        known = ["i1 true"] * len(lanes) if mask is None else mask.text[1:-1].split(", ")
+    known = ["i1 true"] * len(lanes) if mask is None else _known_lanes(mask)
+    if mask is None or known:
         on = [known[lane] if keep else "i1 false" for lane, keep in zip(lanes, kept, strict=True)]
         return None if set(on) == {"i1 true"} else Reg(f"<{', '.join(on)}>", "i1", len(lanes), 0)
     picked = b.shuffle(mask, None, lanes)
@@ -362,12 +354,9 @@ def last_active(b: IRBuilder, value: ElementValue, mask: Reg | None) -> ElementV
     """Return the value of the last active lane as a uniform value."""
     count = value.lanes
     value = splat_value(b, value, count)
-    parts = [value.re] if value.im is None else [value.re, value.im]
     if mask is None:
-        picked = [b.extract(p, count - 1) for p in parts]
-    else:
-        # The highest lane number among the active ones; 0 where there is none, and then nothing is stored.
-        number = b.select(mask, vector(list(range(count)), "i32"), b.splat(const(0, "i32"), count))
-        lane = b.call(f"llvm.vector.reduce.umax.v{count}i32", "i32", 1, (number,))
-        picked = [b.pure(f"extractelement {p.typed}, {lane.typed}", p.elem, 1, (p, lane)) for p in parts]
-    return ElementValue(value.dtype, picked[0], picked[1] if len(picked) > 1 else None)
+        return value.each(lambda part: b.extract(part, count - 1))
+    # The highest lane number among the active ones; 0 where there is none, and then nothing is stored.
+    number = b.select(mask, vector(list(range(count)), "i32"), b.splat(const(0, "i32"), count))
+    lane = b.call(f"llvm.vector.reduce.umax.v{count}i32", "i32", 1, (number,))
+    return value.each(lambda p: b.pure(f"extractelement {p.typed}, {lane.typed}", p.elem, 1, (p, lane)))

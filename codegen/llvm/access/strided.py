@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from polyker.codegen.ir.kernel import KExpr, Load, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, constant, plus
-from polyker.codegen.ir.walk import subexpressions
+from polyker.codegen.ir.walk import loaded, loads_in, names_in
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import LANE, EmitterScope
@@ -56,9 +56,8 @@ def row_of(e: EmitterScope, buffer: str, indices: tuple[KExpr, ...]) -> tuple[St
 
 def _is_uniform(e: EmitterScope, atom: KExpr) -> bool:
     """Whether a part of an index is one value for all lanes, computed from variables alone."""
-    parts = list(subexpressions(atom))
-    names = [p.name for p in parts if isinstance(p, Var)]
-    return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(isinstance(p, Load) for p in parts)
+    names = names_in(atom)
+    return all(n in e.values and e.values[n].lanes == 1 for n in names) and not any(loads_in(atom))
 
 
 def rows_read(e: EmitterScope, block: StmtBlock) -> RowPlaces:
@@ -67,13 +66,12 @@ def rows_read(e: EmitterScope, block: StmtBlock) -> RowPlaces:
     for stmt in block:
         if not isinstance(stmt, Store):
             break
-        for expr in subexpressions(stmt.value):
-            if isinstance(expr, Load) and expr.predicate is None:
-                access = row_of(e, expr.buffer, expr.indices)
-                if access is not None:
-                    row, place = access
-                    low, high = found.get(row, (place, place))
-                    found[row] = min(low, place), max(high, place)
+        for expr in loads_in(stmt.value):
+            access = row_of(e, expr.buffer, expr.indices) if expr.predicate is None else None
+            if access is not None:
+                row, place = access
+                low, high = found.get(row, (place, place))
+                found[row] = min(low, place), max(high, place)
     return found
 
 
@@ -182,18 +180,12 @@ def interleaved(e: EmitterScope, block: StmtBlock, *, masked: bool) -> list[Stor
             break
         places = {*found, access[1]}
         disjoint = access[1] not in found and max(places) - min(places) < access[0].stride
-        if found and (access[0] != row or not disjoint or _reads(stmt, stmt.buffer)):
+        if found and (access[0] != row or not disjoint or stmt.buffer in loaded((stmt,))):
             break
         row, found[access[1]] = access[0], stmt
     if row is None or (len(found) < row.stride and not masked):
         return []
     return list(found.values())
-
-
-def _reads(stmt: Store, buffer: str) -> bool:
-    return any(
-        isinstance(x, Load) and x.buffer == buffer for e in (*stmt.indices, stmt.value) for x in subexpressions(e)
-    )
 
 
 def store_backwards(e: EmitterScope, place: BufferPointer, base: Poly, value: ElementValue, mask: Reg | None) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from polyker.codegen.ir.kernel import For, Guard, Let, Load, LoopKind, Prefetch, Stmt, StmtBlock, Store, Var
+from polyker.codegen.ir.kernel import For, Guard, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus
 from polyker.codegen.ir.polynomial import atom as atom_poly
-from polyker.codegen.ir.walk import loaded, statements, uses
+from polyker.codegen.ir.walk import loaded, stores_of, uses
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import EmitterScope
@@ -45,11 +45,6 @@ def _suits(loop: For, stmt: Stmt) -> bool:
             return False
 
 
-def stored(block: StmtBlock) -> frozenset[str]:
-    """Return the names of the buffers that a block stores to."""
-    return frozenset(s.buffer for s in statements(block) if isinstance(s, Store))
-
-
 @dataclass(slots=True)
 class TransposeLoop:
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
@@ -70,7 +65,7 @@ class TransposeLoop:
     rows: dict[tuple[str, frozenset[object]], TransposedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        stores = [s.buffer for s in statements(self.loop.body) if isinstance(s, Store)]
+        stores = [s.buffer for s in stores_of(self.loop.body)]
         self._written = frozenset(stores)
         self._late = frozenset(n for n in stores if stores.count(n) == 1) - loaded(self.loop.body)
 
@@ -181,17 +176,12 @@ def _block(b: IRBuilder, place: BufferPointer, pointers: list[Reg], rows: int, s
 def _joined(b: IRBuilder, pieces: list[Reg | None]) -> Reg | None:
     """Return pieces of one length after another, the last ones perhaps undefined."""
     while len(pieces) > 1:
-        pieces = [_pair(b, x, y) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
+        pieces = [_mixed(b, x, y, None) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
 
 
-def _pair(b: IRBuilder, x: Reg | None, y: Reg | None) -> Reg | None:
+def _mixed(b: IRBuilder, x: Reg | None, y: Reg | None, order: list[int] | None) -> Reg | None:
+    """Return the lanes of two vectors in an order, None: as they are; an undefined one's may be any."""
     if x is None:
         return None
-    return b.shuffle(x, x if y is None else y, list(range(2 * x.lanes)))
-
-
-def _mixed(b: IRBuilder, x: Reg | None, y: Reg | None, order: list[int]) -> Reg | None:
-    if x is None:
-        return None
-    return b.shuffle(x, x if y is None else y, order)
+    return b.shuffle(x, x if y is None else y, list(range(2 * x.lanes)) if order is None else order)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.scope import EmitterScope
-from polyker.codegen.llvm.text import IRBuilder, Reg, literal
+from polyker.codegen.llvm.text import IRBuilder, Reg, prefix_mask
 from polyker.machine.model import LANE_BYTES
 
 
@@ -34,8 +34,7 @@ def transposed(e: EmitterScope, rows: TransposedRows) -> tuple[list[Reg], list[R
     columns, filled, lanes = rows.columns[:: rows.direction], len(rows.columns), rows.columns[0].lanes
     columns += [Reg("poison", columns[0].elem, lanes, 0)] * (lanes - filled)
     pointers = pointers_of(e, place, rows.corner, rows.stride, rows.count)
-    active = ", ".join(f"i1 {literal(k < filled, 'i1')}" for k in range(lanes))
-    mask = None if filled == lanes else Reg(f"<{active}>", "i1", lanes, 0)
+    mask = None if filled == lanes else prefix_mask(filled, lanes)
     return pointers, _transposed(e.b, columns, place.itemsize), mask
 
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, Op, Space, Store, Var
-from polyker.codegen.ir.polynomial import Poly, as_constant, constant, expression, plus, polynomial, scaled
+from polyker.codegen.ir.polynomial import (
+    Poly,
+    as_constant,
+    constant,
+    constant_length,
+    expression,
+    minus,
+    plus,
+    polynomial,
+)
 from polyker.codegen.ir.walk import expressions, statements, substitute
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.convert import ElementValue
@@ -39,7 +48,7 @@ def columns_loop(code: Statements, loop: For) -> None:
     weight = sum(operations(e) for s in statements(loop.body) for e in expressions(s))
     while size * weight > _MAX_TILE_OPERATIONS and size > _MIN_TILE_STEPS:
         size //= 2
-    length = as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
+    length = constant_length(loop)
     stores = outside(loop, buffers)
     past = _past(code, loop, *stores[0], size, length) if len(stores) == 1 else None
     if past is None and length is not None:
@@ -92,11 +101,11 @@ def _past(code: Statements, loop: For, row: For, store: Store, size: int, length
         return e.offset(store.buffer, tuple(substitute(i, at) for i in store.indices))
 
     begin = offset(row.lo, loop.lo)
-    rows = plus(offset(_next(row.lo), loop.lo), scaled(begin, -1))
+    rows = minus(offset(_next(row.lo), loop.lo), begin)
     if not exceed(code, place, conditions) or not split_by_lines(code, place, rows, conditions):
         return None
     element = memory.element_number(b, place, e.pointer(place, begin))
-    onwards = as_constant(plus(offset(row.lo, _next(loop.lo)), scaled(begin, -1))) == 1
+    onwards = as_constant(minus(offset(row.lo, _next(loop.lo)), begin)) == 1
     before = b.binary("sub", const(0, "i64"), element) if onwards else b.binary("add", element, const(1, "i64"))
     head = b.binary("and", before, const(size - 1, "i64"))
     return begins(code, place, place.itemsize, conditions), head

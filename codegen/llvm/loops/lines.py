@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, LoopKind, Op, Space, Store, Var
-from polyker.codegen.ir.polynomial import Poly, as_constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import loaded, statements, substitute
+from polyker.codegen.ir.polynomial import Poly, as_constant, minus, polynomial
+from polyker.codegen.ir.walk import loaded, loops_of, stored, substitute
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const
@@ -20,21 +18,20 @@ def whole_lines(code: Statements, loop: For) -> Reg | None:
     Where shapes depend on sizes of the call these are asked when it runs.
     """
     e, line = code.e, code.target.caches[0].line
-    inside = list(statements(loop.body))
-    names = {s.buffer for s in inside if isinstance(s, Store)}
+    names = stored(loop.body)
     place = e.places[next(iter(names))] if len(names) == 1 else None
     if place is None or place.buffer.space is not Space.ARGUMENT or names & loaded(loop.body):
         return None
     conditions: list[KExpr] = []
     if not exceed(code, place, conditions):
         return None
-    for row in rows_of(loop):
+    for row in loops_of((loop,), LoopKind.VECTOR):
         if row.trip is None or row.trip * place.itemsize != line:
             return None
         for store in (s for s in row.body if isinstance(s, Store)):
             first = tuple(substitute(i, {row.var: row.lo}) for i in store.indices)
             offset = e.offset(store.buffer, first)
-            along = plus(e.offset(store.buffer, store.indices), scaled(offset, -1))
+            along = minus(e.offset(store.buffer, store.indices), offset)
             if along.get((Var(row.var),), 0) != 1 or not split_by_lines(code, place, offset, conditions):
                 return None
     return begins(code, place, line, conditions)
@@ -52,11 +49,6 @@ def split_by_lines(code: Statements, place: BufferPointer, offset: Poly, conditi
         step = Op("mul", (*sizes, Const(count * place.itemsize)))
         conditions.append(Op("eq", (Op("mod", (step, Const(line))), Const(0)), bool_))
     return True
-
-
-def rows_of(tile: For) -> Iterator[For]:
-    """Yield the vector loops of a tile."""
-    return (s for s in statements((tile,)) if isinstance(s, For) and s.kind is LoopKind.VECTOR)
 
 
 def exceed(code: Statements, result: BufferPointer, conditions: list[KExpr]) -> bool:

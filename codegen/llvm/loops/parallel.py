@@ -17,13 +17,11 @@ for those inside, and returns what `polyker.record.status.host_status` reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 
-from polyker.codegen.ir.kernel import For, Guard, Let, LoopKind, Var
+from polyker.codegen.ir.kernel import For, Guard, LoopKind, Var
 from polyker.codegen.ir.polynomial import Poly, atom
-from polyker.codegen.ir.walk import expressions, names_in, statements, uses
-from polyker.codegen.llvm.access.transpose import stored
+from polyker.codegen.ir.walk import expressions, names_bound, names_in, statements, stored, uses
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.loops.serial import serial_loop
 from polyker.codegen.llvm.operations import integer_extremum
@@ -196,8 +194,7 @@ def parallel_loop(code: Statements, loop: For) -> None:
 def _free(code: Statements, loop: For) -> set[str]:
     """Return the variables of the places around that the body uses, also through what index Lets stand for."""
     body = list(statements(loop.body))
-    bound = {s.var for s in body if isinstance(s, For)} | {s.thread for s in body if isinstance(s, For)}
-    bound |= {s.name for s in body if isinstance(s, Let)} | {loop.var, loop.thread}
+    bound = names_bound((loop,))
     found: set[str] = set()
     pending = names_in(*(x for s in body for x in expressions(s))) - bound
     while pending:
@@ -208,19 +205,13 @@ def _free(code: Statements, loop: For) -> set[str]:
     return found - set(code.kernel.integers)
 
 
-def _parts(value: ElementValue) -> Iterator[Reg]:
-    yield value.re
-    if value.im is not None:
-        yield value.im
-
-
 def _slots(participants: int, captured: dict[str, ElementValue]) -> dict[str, int]:
     """Return the word of the context that each captured value that is no constant begins at; one a part."""
     words: dict[str, int] = {}
     at = RegionContext.COUNTERS + 8 * participants + 2
     for name, value in captured.items():
         words[name] = at
-        at += sum(1 for _ in _parts(value))
+        at += len(value.parts)
     words[END] = at
     return words
 
@@ -253,7 +244,7 @@ def _context(
     for k, argument in enumerate(("%pointers", "%integers")):
         b.line(f"  store ptr {argument}, {_at(b, context, fixed + k).typed}, align 8")
     for key, value in captured.items():
-        for k, part in enumerate(_parts(value)):
+        for k, part in enumerate(value.parts):
             b.line(f"  store {part.typed}, {_at(b, context, slots[key] + k).typed}, align 8")
     return context
 
@@ -349,14 +340,11 @@ def _loaded(b: IRBuilder, context: Reg, word: int, value: ElementValue) -> Eleme
         part
         if part.is_constant
         else b.load(f"load {part.type}, {_at(b, context, word + k).typed}, align 8", part.elem, 1, ())
-        for k, part in enumerate(_parts(value))
+        for k, part in enumerate(value.parts)
     ]
-    return ElementValue(value.dtype, parts[0], parts[1] if len(parts) > 1 else None)
+    return ElementValue(value.dtype, *parts)
 
 
 def _counted(b: IRBuilder, lo: Reg, number: Reg, step: int) -> Reg:
     """Return the value of the loop's variable in an iteration."""
     return b.binary("add", lo, b.binary("mul", number, const(step, "i64")))
-
-
-__all__ = ["PARTICIPATE", "is_even", "parallel_loop"]

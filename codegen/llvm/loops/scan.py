@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, Load, LoopKind, Op, StmtBlock, Store, Var
-from polyker.codegen.ir.polynomial import as_constant, constant, plus, scaled
-from polyker.codegen.ir.walk import subexpressions, substitute, values_of
+from polyker.codegen.ir.polynomial import as_constant, constant, minus, plus
+from polyker.codegen.ir.walk import loads_in, substitute, values_of
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.strided import store_backwards
 from polyker.codegen.llvm.convert import ElementValue
@@ -60,7 +60,7 @@ def scan_of(e: LlvmExpressions, loop: For, target: Target) -> ScanLoop | None:
         return None
     here = e.offset(store.buffer, store.indices)
     earlier = e.offset(store.buffer, at(store, loop, Op("sub", (Var(loop.var), Const(1)))))
-    direction = as_constant(plus(here, scaled(earlier, -1)))
+    direction = as_constant(minus(here, earlier))
     if direction not in (1, -1):
         return None
     own = [a for a in args if isinstance(a, Load) and a.buffer == store.buffer and a.predicate is None]
@@ -68,8 +68,7 @@ def scan_of(e: LlvmExpressions, loop: For, target: Target) -> ScanLoop | None:
     if len(before) != 1 or len(args) < 2:
         return None
     rest = tuple(a for a in args if a is not before[0])
-    loads = [x for a in rest for x in subexpressions(a) if isinstance(x, Load)]
-    if any(x.buffer == store.buffer and e.offset(x.buffer, x.indices) != here for x in loads):
+    if any(x.buffer == store.buffer and e.offset(x.buffer, x.indices) != here for x in loads_in(*rest)):
         return None
     widest = max(dtype.itemsize, *(x.dtype.real.itemsize for a in rest for x in values_of(a)))
     lanes = target.lanes(widest)
@@ -140,7 +139,7 @@ def _by_vectors(code: Statements, scan: ScanLoop) -> None:
     """Combine whole vectors of operands with what stands before them, then the rest."""
     e, b, loop = code.e, code.b, scan.loop
     lo, hi = e.poly(loop.lo), e.poly(loop.hi)
-    length = as_constant(plus(hi, scaled(lo, -1)))
+    length = as_constant(minus(hi, lo))
     trip = loop.trip if loop.trip is not None else length
     if trip is not None and trip <= 0:
         return

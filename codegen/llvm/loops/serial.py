@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyker.codegen.ir.kernel import For, Var
-from polyker.codegen.ir.polynomial import as_constant, atom, plus, scaled
+from polyker.codegen.ir.polynomial import as_constant, atom, minus
+from polyker.codegen.ir.walk import stored
 from polyker.codegen.llvm.access.memory import ActiveLanes
-from polyker.codegen.llvm.access.transpose import stored
 from polyker.codegen.llvm.convert import ElementValue
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const
@@ -19,7 +19,7 @@ def serial_loop(code: Statements, loop: For) -> None:
     b, e = code.b, code.e
     lo, hi = e.poly(loop.lo), e.poly(loop.hi)
     trip = loop.trip
-    if trip is None and (length := as_constant(plus(hi, scaled(lo, -1)))) is not None:
+    if trip is None and (length := as_constant(minus(hi, lo))) is not None:
         trip = max(0, -(-length // loop.step))
     if trip == 0:
         return

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyker.codegen.ir.kernel import (
-    Const,
-    For,
-    Guard,
-    KExpr,
-    Let,
-    Load,
-    LoopKind,
-    Op,
-    Prefetch,
-    StmtBlock,
-    Store,
-    Var,
-)
-from polyker.codegen.ir.polynomial import as_constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import expressions, subexpressions, substitute, values_of
+from polyker.codegen.ir.kernel import Const, For, Guard, KExpr, Let, LoopKind, Op, Prefetch, StmtBlock, Store, Var
+from polyker.codegen.ir.polynomial import as_constant, constant_length, minus
+from polyker.codegen.ir.walk import loaded, loads_in, names_in, substitute, values_of
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.scope import EmitterScope
 from polyker.codegen.llvm.text import IRBuilder, Reg, const
@@ -59,14 +46,11 @@ def stream_of(e: EmitterScope, loop: For, target: Target) -> Stream | None:
     if loop.step != 1 or len(stores) != 1 or not all(isinstance(s, Store | Let | Guard) for s in loop.body):
         return None
     store, inside = stores[0], {s.name for s in loop.body if isinstance(s, Let)}
-    nodes = [n for s in loop.body for x in expressions(s) for n in subexpressions(x)]
-    loads = [n for n in nodes if isinstance(n, Load)]
-    if any(n.buffer == store.buffer for n in loads) or e.places[store.buffer].on_stack:
+    if store.buffer in loaded(loop.body) or e.places[store.buffer].on_stack:
         return None
-    here = [n for i in store.indices for n in subexpressions(i)]
-    if any(isinstance(n, Load) or (isinstance(n, Var) and n.name in inside) for n in here):
+    if any(loads_in(*store.indices)) or names_in(*store.indices) & inside:
         return None
-    step = plus(e.offset(store.buffer, _at(store, loop, 1)), scaled(e.offset(store.buffer, store.indices), -1))
+    step = minus(e.offset(store.buffer, _at(store, loop, 1)), e.offset(store.buffer, store.indices))
     if as_constant(step) != 1:
         return None
     place = e.places[store.buffer]
@@ -74,15 +58,10 @@ def stream_of(e: EmitterScope, loop: For, target: Target) -> Stream | None:
     lanes = target.lanes(widest)
     if lanes <= 1:
         return None
-    length = _length(loop)
+    length = constant_length(loop)
     if length and length % lanes == 0 and length * place.itemsize < MIN_PARTIAL_LINE_ROW_BYTES:
         return Stream(loop, store, lanes, length // lanes, short=True)
     return Stream(loop, store, lanes, max(1, loop.lanes // lanes))
-
-
-def _length(loop: For) -> int | None:
-    """Return the constant number of a loop's iterations, None if it is not constant."""
-    return as_constant(plus(polynomial(loop.hi), scaled(polynomial(loop.lo), -1)))
 
 
 def _at(store: Store, loop: For, step: int) -> tuple[KExpr, ...]:
@@ -125,11 +104,8 @@ def pieces_of(stream: Stream, target: Target) -> tuple[int, int]:
 
     All operands together have about as many pieces as the target says.
     """
-    loads = {
-        n.buffer for s in stream.loop.body for x in expressions(s) for n in subexpressions(x) if isinstance(n, Load)
-    }
-    count, size = round(rows_at_once(target) / (1 + len(loads))), stream.store.value.dtype.itemsize
-    if count < 2 or (_length(stream.loop) or 0) * size < MIN_SPLIT_ROW_BYTES:
+    count, size = round(rows_at_once(target) / (1 + len(loaded(stream.loop.body)))), stream.store.value.dtype.itemsize
+    if count < 2 or (constant_length(stream.loop) or 0) * size < MIN_SPLIT_ROW_BYTES:
         return 1, 1
     return count, max(1, PIECE_TURN_BYTES // (stream.lanes * stream.chunks * size))
 
@@ -169,5 +145,5 @@ def parts(stream: Stream, head: str, first: str, count: str) -> tuple[StmtBlock,
 
 def is_long(stream: Stream) -> bool:
     """Return whether the loop surely reaches its first aligned element."""
-    length = _length(stream.loop)
+    length = constant_length(stream.loop)
     return length is not None and length >= stream.lanes

@@ -19,14 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, LoopKind, Op, Store, Var
-from polyker.codegen.ir.polynomial import Poly, as_constant, plus, polynomial, scaled
-from polyker.codegen.ir.walk import loaded, statements, substitute
+from polyker.codegen.ir.polynomial import Poly, as_constant, constant_length, minus
+from polyker.codegen.ir.walk import loaded, loops_of, stored, substitute
 from polyker.codegen.llvm.access import memory
 from polyker.codegen.llvm.access.memory import BufferPointer
 from polyker.codegen.llvm.access.transpose import suits
 from polyker.codegen.llvm.loops.columns import columns_loop
 from polyker.codegen.llvm.loops.interleave import NOWHERE
-from polyker.codegen.llvm.loops.lines import begins, exceed, of_call, rows_of, whole_lines
+from polyker.codegen.llvm.loops.lines import begins, exceed, of_call, whole_lines
 from polyker.codegen.llvm.loops.serial import counted
 from polyker.codegen.llvm.loops.transpose import transpose_loop
 from polyker.codegen.llvm.loops.vector import leading
@@ -121,10 +121,8 @@ def _tiles_of(code: Statements, loop: For) -> _Tiles | None:
     """
     if not code.b.avx512:
         return None
-    inside = list(statements(loop.body))
-    tiles = [s for s in inside if isinstance(s, For) and s.kind is LoopKind.TRANSPOSE]
-    names = {s.buffer for t in tiles for s in statements(t.body) if isinstance(s, Store)}
-    if len(names) != 1 or any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in inside):
+    names = {name for tile in loops_of(loop.body, LoopKind.TRANSPOSE) for name in stored(tile.body)}
+    if len(names) != 1 or any(loops_of(loop.body, LoopKind.PARALLEL)):
         return None
     place = code.e.places.get(next(iter(names)))
     if (
@@ -153,11 +151,11 @@ def _joined_lines(code: Statements, tiles: _Tiles, around: For, loop: For) -> Re
 def _goes_along(code: Statements, tiles: _Tiles, around: For, loop: For) -> bool:
     """Whether all that a tile stores are whole rows, and the loop around it goes from row to row along the result."""
     e, name = code.e, tiles.place.buffer.name
-    length = as_constant(plus(polynomial(around.hi), scaled(polynomial(around.lo), -1)))
+    length = constant_length(around)
     if length is not None and length < _MIN_KEPT_TILES * around.step:
         return False
     following = {around.var: Op("add", (Var(around.var), Const(around.step)))}
-    for row in rows_of(loop):
+    for row in loops_of((loop,), LoopKind.VECTOR):
         if row.trip != tiles.lanes:
             return False
         for store in (s for s in row.body if isinstance(s, Store)):
@@ -165,7 +163,7 @@ def _goes_along(code: Statements, tiles: _Tiles, around: For, loop: For) -> bool
                 return False
             there = e.offset(name, tuple(substitute(i, following) for i in store.indices))
             here = e.offset(name, store.indices)
-            if here.get((Var(row.var),), 0) != 1 or as_constant(plus(there, scaled(here, -1))) != tiles.lanes:
+            if here.get((Var(row.var),), 0) != 1 or as_constant(minus(there, here)) != tiles.lanes:
                 return False
     return True
 
@@ -225,7 +223,7 @@ def _end_tiles(code: Statements, tiles: _Tiles) -> None:
 
 def _site(code: Statements, tiles: _Tiles, bases: list[Poly]) -> _KeptRows | None:
     """Return what keeps rows that begin at the bases, None unless they lie equally far apart whatever the tile is."""
-    b, steps = code.b, [plus(x, scaled(y, -1)) for x, y in zip(bases[1:], bases, strict=False)]
+    b, steps = code.b, [minus(x, y) for x, y in zip(bases[1:], bases, strict=False)]
     atoms = (a for s in steps[:1] for monomial in s for a in monomial)
     if not steps or any(s != steps[0] for s in steps) or not all(of_call(code, a) for a in atoms):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyker.codegen.ir.kernel import For
-from polyker.codegen.ir.polynomial import as_constant, atom, constant, plus, scaled
+from polyker.codegen.ir.polynomial import as_constant, atom, constant, minus, plus
 from polyker.codegen.llvm.access.memory import ActiveLanes
 from polyker.codegen.llvm.access.scope import LANE
 from polyker.codegen.llvm.operations import integer_extremum
@@ -21,7 +21,7 @@ def vector_loop(code: Statements, loop: For) -> None:
 def _vector(code: Statements, loop: For) -> None:
     e, b, count = code.e, code.b, loop.lanes
     lo = e.poly(loop.lo)
-    length = plus(e.poly(loop.hi), scaled(lo, -1)) if loop.trip is None else constant(loop.trip)
+    length = minus(e.poly(loop.hi), lo) if loop.trip is None else constant(loop.trip)
     known = as_constant(length)
     if known is not None and known <= 0:
         return

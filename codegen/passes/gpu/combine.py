@@ -18,11 +18,12 @@ launches, whose numbers of threads decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 
 from polyker.codegen.ir.kernel import (
+    AXES,
     WARP,
     Allocate,
     Barrier,
@@ -46,7 +47,7 @@ from polyker.codegen.ir.kernel import (
     Store,
     Var,
 )
-from polyker.codegen.ir.walk import statements, uses
+from polyker.codegen.ir.walk import statements, uses, with_blocks
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_
 
@@ -57,7 +58,17 @@ def write_out(kernel: KernelIR) -> KernelIR:
         return kernel
     writer = _Writer()
     buffers = {b.name: b.dtype for b in kernel.buffers}
-    return replace(kernel, body=writer.block(kernel.body, buffers, None, None, again=False))
+    return replace(kernel, body=writer.block(kernel.body, _CombineScope(buffers)))
+
+
+@dataclass(frozen=True, slots=True)
+class _CombineScope:
+    """What is around a block: the buffers alive, the launch, the THREAD loop along x; `again`: it may run more than once."""
+
+    buffers: Mapping[str, DType]
+    launch: Launch | None = None
+    thread: For | None = None
+    again: bool = False
 
 
 class _Writer:
@@ -66,40 +77,35 @@ class _Writer:
     def __init__(self) -> None:
         self.numbers = count()
 
-    def block(
-        self, block: StmtBlock, buffers: dict[str, DType], launch: Launch | None, thread: For | None, *, again: bool
-    ) -> StmtBlock:
-        """Return a block of a launch; `thread`: the THREAD loop along x around; `again`: the block may run more than once."""
-        found: list[Stmt] = []
-        for stmt in block:
-            match stmt:
-                case Combine():
-                    found += self.combined(stmt, buffers, launch, thread, again=again)
-                case For(body=body):
-                    inner = stmt if (stmt.kind, stmt.axis) == (LoopKind.THREAD, "x") else thread
-                    more = again or (
-                        stmt.kind is not LoopKind.THREAD and launch is not None and not _once(stmt, launch)
-                    )
-                    found.append(replace(stmt, body=self.block(body, buffers, launch, inner, again=more)))
-                case If(condition=condition, body=body, orelse=orelse):
-                    if thread is not None and uses(thread.var, condition) and _combines((stmt,)):
-                        raise InternalError("some threads of a launch do not combine what the others do")
-                    parts = (self.block(b, buffers, launch, thread, again=again) for b in (body, orelse))
-                    found.append(If(stmt.condition, *parts))
-                case Allocate(buffers=held, body=body):
-                    alive = {**buffers, **{b.name: b.dtype for b in held}}
-                    found.append(Allocate(held, self.block(body, alive, launch, thread, again=again)))
-                case Launch(body=body):
-                    found.append(replace(stmt, body=self.block(body, buffers, stmt, None, again=False)))
-                case _:
-                    found.append(stmt)
-        return tuple(found)
+    def block(self, block: StmtBlock, at: _CombineScope) -> StmtBlock:
+        """Return a block without Combine."""
+        return tuple(s for stmt in block for s in self.statement(stmt, at))
 
-    def combined(
-        self, stmt: Combine, buffers: dict[str, DType], launch: Launch | None, thread: For | None, *, again: bool
-    ) -> Iterator[Stmt]:
+    def statement(self, stmt: Stmt, at: _CombineScope) -> Iterable[Stmt]:
+        """Return what stands for a statement."""
+        inside = at
+        match stmt:
+            case Combine():
+                return self.combined(stmt, at)
+            case For():
+                threads = stmt.kind is LoopKind.THREAD
+                again = at.again or (not threads and at.launch is not None and not _once(stmt, at.launch))
+                inside = replace(at, thread=stmt if threads and stmt.axis == "x" else at.thread, again=again)
+            case If(condition=condition):
+                if at.thread is not None and uses(at.thread.var, condition) and _combines((stmt,)):
+                    raise InternalError("some threads of a launch do not combine what the others do")
+            case Allocate(buffers=held):
+                inside = replace(at, buffers={**at.buffers, **{b.name: b.dtype for b in held}})
+            case Launch():
+                inside = _CombineScope(at.buffers, stmt)
+            case _:
+                pass
+        return (with_blocks(stmt, lambda b: self.block(b, inside)),)
+
+    def combined(self, stmt: Combine, at: _CombineScope) -> Iterator[Stmt]:
         """Yield what a Combine stands for."""
-        width, height, depth = (1, 1, 1) if launch is None else launch.block
+        thread, again = at.thread, at.again
+        width, height, depth = (1, 1, 1) if at.launch is None else at.launch.block
         whole = thread is not None and thread.trip == width and thread.step == 1
         if thread is None or not whole or width % WARP or (width > WARP and height * depth > 1) or stmt.axis != "x":
             raise InternalError(f"threads combine into {stmt.buffer} that are not all of a launch's along x")
@@ -116,7 +122,7 @@ class _Writer:
             yield Let(both, Op(stmt.op, (Var(value, dtype), Var(other, dtype)), dtype))
             value = both
         if width == WARP:
-            yield If(_is(place, 0), (_update(stmt, buffers, Var(value, dtype)),))
+            yield If(_is(place, 0), (_update(stmt, at.buffers, Var(value, dtype)),))
             return
         warps = width // WARP
         table = self.table(dtype, warps)
@@ -124,7 +130,7 @@ class _Writer:
         for n in range(1, warps):
             folded = Op(stmt.op, (folded, Load(table.name, (Const(n),), dtype)), dtype)
         first = If(_is(Op("mod", (place, Const(WARP))), 0), (_element(table.name, place, Var(value, dtype)),))
-        fold = If(_is(place, 0), (_update(stmt, buffers, folded),))
+        fold = If(_is(place, 0), (_update(stmt, at.buffers, folded),))
         # Where the block comes here again its warps may not write before the last fold has read.
         yield Allocate((table,), (*((Barrier(),) if again else ()), first, Barrier(), fold))
 
@@ -203,7 +209,7 @@ def _is(place: KExpr, number: int) -> KExpr:
     return Op("eq", (place, Const(number)), bool_)
 
 
-def _update(stmt: Combine, buffers: dict[str, DType], value: KExpr) -> Store:
+def _update(stmt: Combine, buffers: Mapping[str, DType], value: KExpr) -> Store:
     """Return the update of the element, rounded once."""
     dtype, own = value.dtype, buffers[stmt.buffer]
     old: KExpr = Load(stmt.buffer, stmt.indices, own)
@@ -214,6 +220,6 @@ def _update(stmt: Combine, buffers: dict[str, DType], value: KExpr) -> Store:
 def _once(loop: For, launch: Launch) -> bool:
     """Return whether a loop is known to run at most once in each block."""
     if loop.kind is LoopKind.BLOCK:
-        blocks = launch.grid["xyz".index(loop.axis)]
+        blocks = launch.grid[AXES.index(loop.axis)]
         return isinstance(blocks, Const) and loop.most is not None and loop.most <= int(blocks.value.real)
     return loop.trip is not None and loop.trip <= 1

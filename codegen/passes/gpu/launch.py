@@ -10,6 +10,7 @@ from math import prod
 
 from polyker.codegen.ir.greatest import greatest
 from polyker.codegen.ir.kernel import (
+    AXES,
     Allocate,
     Barrier,
     Buffer,
@@ -28,13 +29,11 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import polynomial
 from polyker.codegen.ir.simplify_index import IndexRange, bounds, simplify_expression
-from polyker.codegen.ir.walk import allocated, bound_by, buffers_of, expressions, names_in, statements
+from polyker.codegen.ir.walk import allocated, buffers_of, expressions, names_bound, names_in, statements, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
 from polyker.machine.model import Gpu
-
-AXES = ("x", "y", "z")
 
 # The most blocks that a grid may have along each axis (CUDA C++ Programming Guide, compute capabilities). Blocks take the
 # iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
@@ -76,11 +75,10 @@ def launches(kernel: KernelIR) -> KernelIR:
             case For(kind=LoopKind.BLOCK):
                 return (_launch(f"kernel{next(numbers)}", stmt, ranges, known),)
             case For(body=body):
-                inner = {**ranges, stmt.var: _range(stmt, ranges)}
+                inner = {**ranges, stmt.var: loop_range(stmt, ranges)}
                 return (replace(stmt, body=block(body, inner, known | {stmt.var}, held)),)
-            case If(body=body, orelse=orelse):
-                parts = (block(b, ranges, known, held) for b in (body, orelse))
-                return (If(stmt.condition, *parts),)
+            case If():
+                return (with_blocks(stmt, lambda b: block(b, ranges, known, held)),)
             case Allocate(buffers=buffers, body=body):
                 return block(body, ranges, known, (*held, *buffers))
             case _:
@@ -93,7 +91,8 @@ def _is_mapped(stmt: Stmt) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements((stmt,)))
 
 
-def _range(loop: For, ranges: dict[str, IndexRange]) -> IndexRange:
+def loop_range(loop: For, ranges: Mapping[str, IndexRange]) -> IndexRange:
+    """Return the least and the greatest value of a loop's variable."""
     greatest = bounds(polynomial(loop.hi), ranges)[1]
     return bounds(polynomial(loop.lo), ranges)[0], None if greatest is None else greatest - 1
 
@@ -101,9 +100,6 @@ def _range(loop: For, ranges: dict[str, IndexRange]) -> IndexRange:
 def _launch(name: str, loop: For, ranges: dict[str, IndexRange], known: frozenset[str]) -> Launch:
     blocks: dict[str, list[KExpr | None]] = {a: [] for a in AXES}
     threads = dict.fromkeys(AXES, 1)
-
-    def count_blocks(block: StmtBlock, around: tuple[For, ...]) -> StmtBlock:
-        return tuple(counted(stmt, around) for stmt in block)
 
     def counted(stmt: Stmt, around: tuple[For, ...]) -> Stmt:
         match stmt:
@@ -115,15 +111,8 @@ def _launch(name: str, loop: For, ranges: dict[str, IndexRange], known: frozense
                 stmt = replace(stmt, lanes=max(0, int(trips.value.real)) if isinstance(trips, Const) else 0)
             case _:
                 pass
-        match stmt:
-            case For(body=body):
-                return replace(stmt, body=count_blocks(body, (*around, stmt)))
-            case Allocate(body=body):
-                return replace(stmt, body=count_blocks(body, around))
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=count_blocks(body, around), orelse=count_blocks(orelse, around))
-            case _:
-                return stmt
+        inside = (*around, stmt) if isinstance(stmt, For) else around
+        return with_blocks(stmt, lambda block: tuple(counted(s, inside) for s in block))
 
     outermost = counted(loop, ())
     assert isinstance(outermost, For)
@@ -152,14 +141,10 @@ def end_together(loop: For, grid: Mapping[str, KExpr], *, again: bool = False) -
         match stmt:
             case For(kind=LoopKind.BLOCK):
                 return end_together(stmt, grid, again=again)
-            case For(body=body) | Allocate(body=body):
-                return replace(stmt, body=block(body))
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=block(body), orelse=block(orelse))
             case _:
-                return stmt
+                return with_blocks(stmt, block)
 
-    if any(isinstance(s, For) and s.kind is LoopKind.BLOCK for s in statements(loop.body)):
+    if any(map(_is_mapped, loop.body)):
         return replace(loop, body=block(loop.body))
     shared = frozenset(b.name for b in _shared(loop.body))
     needed = again and _first(loop.body, shared) is _First.USED
@@ -251,19 +236,8 @@ def check_shared(kernel: KernelIR, gpu: Gpu, target: str) -> None:
 
 def arguments_of(kernel: KernelIR, launch: Launch) -> tuple[tuple[Buffer, ...], tuple[str, ...], bool]:
     """Return what a launch is called with, in order: arrays, then integers, then (whether it has guards) where failures go."""
-    used = _names(launch)
+    used = {name for s in statements(launch.body) for name in (*buffers_of(s), *names_in(*expressions(s)))}
     buffers = tuple(b for b in kernel.buffers if b.name in used)
     strides = names_in(*(s for b in buffers for s in b.strides))
-    inside = {name for s in statements(launch.body) if isinstance(s, For) for name in (s.var, s.thread)}
-    inside |= {name for s in statements(launch.body) for name in bound_by(s)}
-    inside |= {b.name for b in allocated(launch.body)}
-    numbers = tuple(sorted((used | strides) - inside - {b.name for b in buffers}))
+    numbers = tuple(sorted((used | strides) - names_bound(launch.body) - {b.name for b in buffers}))
     return buffers, numbers, any(isinstance(s, Guard) for s in statements(launch.body))
-
-
-def _names(launch: Launch) -> set[str]:
-    """Return the names that the body of a launch uses."""
-    found: set[str] = set()
-    for stmt in statements(launch.body):
-        found |= buffers_of(stmt) | names_in(*expressions(stmt))
-    return found

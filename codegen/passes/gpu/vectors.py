@@ -21,7 +21,6 @@ from polyker.codegen.ir.kernel import (
     Allocate,
     Buffer,
     Copy,
-    For,
     If,
     KernelIR,
     KExpr,
@@ -36,9 +35,9 @@ from polyker.codegen.ir.kernel import (
     VectorLoad,
     VectorStore,
 )
-from polyker.codegen.ir.polynomial import Poly, constant, is_dense, is_multiple, offset_of, plus, polynomial, scaled
+from polyker.codegen.ir.polynomial import Poly, constant, is_dense, is_multiple, minus, offset_of, plus, polynomial
 from polyker.codegen.ir.simplify_index import TRUE, has_load
-from polyker.codegen.ir.walk import is_zero, operands, rebuild, subexpressions
+from polyker.codegen.ir.walk import is_zero, loads_in, operands, with_blocks, with_loads
 from polyker.ir.dtypes import i64
 
 Loads: TypeAlias = tuple[Load, ...]
@@ -81,15 +80,11 @@ class _Widening:
                 stmt = replace(stmt, body=self.block(body))
                 self.inside = False
                 return stmt
-            case For(body=body):
-                return replace(stmt, body=self.block(body))
-            case If(body=body, orelse=orelse):
-                return replace(stmt, body=self.block(body), orelse=self.block(orelse))
-            case Allocate(buffers=buffers, body=body):
+            case Allocate(buffers=buffers):
                 self.buffers |= {b.name: b for b in buffers}
-                return replace(stmt, body=self.block(body))
             case _:
-                return stmt
+                pass
+        return with_blocks(stmt, self.block)
 
     def _joined(self, block: StmtBlock) -> list[Stmt]:
         """Return a block in which neighbours under conditions that are one stand under one.
@@ -124,7 +119,7 @@ class _Widening:
         """Whether neighbours are stored at once, and so is read what one of their operands is."""
         if not self._neighbours(run[0].buffer, [s.indices for s in run]):
             return False
-        columns = zip(*(tuple(e for e in subexpressions(s.value) if isinstance(e, Load)) for s in run), strict=False)
+        columns = zip(*(loads_in(s.value) for s in run), strict=False)
         return any(self._is_one(c) for c in columns)
 
     def _most(self, name: str) -> int:
@@ -182,9 +177,8 @@ class _Widening:
             self._align(first.buffer, size)
             return (self._copied(run, loads[0]),)
         for s in run:  # all is read before anything is stored
-            for e in subexpressions(s.value):
-                if isinstance(e, Load) and e.buffer == s.buffer and e.indices != s.indices:
-                    return ()
+            if any(e.buffer == s.buffer and e.indices != s.indices for e in loads_in(s.value)):
+                return ()
         self._align(first.buffer, size)
         read, values = self._read(run)
         return (*read, VectorStore(first.buffer, first.indices, values))
@@ -205,7 +199,7 @@ class _Widening:
         """Return wide loads of what neighbours in a run read of neighbouring elements, and the values computed from them."""
         made: list[Stmt] = []
         read: dict[Load, KExpr] = {}
-        found = [tuple(e for e in subexpressions(s.value) if isinstance(e, Load)) for s in run]
+        found = [tuple(loads_in(s.value)) for s in run]
         for column in zip(*found, strict=True) if len({len(f) for f in found}) == 1 else ():
             step = min(len(run), self._most(column[0].buffer))
             for loads in (column[n : n + step] for n in range(0, len(run), step)):
@@ -220,10 +214,7 @@ class _Widening:
                     made.append(load)
                     read |= zip(loads, values, strict=True)
 
-        def bound(expr: KExpr) -> KExpr:
-            return read[expr] if isinstance(expr, Load) and expr in read else rebuild(expr, bound)
-
-        return made, tuple(bound(s.value) for s in run)
+        return made, tuple(with_loads(s.value, read) for s in run)
 
     def _load(self, loads: Loads) -> tuple[VectorLoad, tuple[Var, ...]]:
         """Return a load of neighbouring elements, and what it binds."""
@@ -312,6 +303,6 @@ def _parts(condition: KExpr) -> list[Poly | KExpr] | None:
             shift = constant(op in ("le", "ge"))
             lows = operands(low) if isinstance(low, Op) and low.op == "maximum" else (low,)
             highs = operands(high) if isinstance(high, Op) and high.op == "minimum" else (high,)
-            return [plus(plus(polynomial(h), scaled(polynomial(low_), -1)), shift) for low_ in lows for h in highs]
+            return [plus(minus(polynomial(h), polynomial(low_)), shift) for low_ in lows for h in highs]
         case _:
             return [] if condition == TRUE else [condition]

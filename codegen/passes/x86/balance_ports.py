@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from polyker.codegen.ir.kernel import Const, For, KernelIR, KExpr, Load, LoopKind, Op, Prefetch, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import same_element
-from polyker.codegen.ir.walk import factors_of, rebuild, statements, uses, values_of, with_blocks
+from polyker.codegen.ir.walk import factors_of, rebuild, stored, stores_of, uses, values_of, with_blocks
 from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS
 from polyker.machine.model import Target
 
@@ -57,8 +57,7 @@ def moves(kernel: KernelIR, target: Target) -> bool:
     """Whether `balanced` changes what some store of a kernel computes; its tiles' copies have to be told apart then."""
     if not target.has_separate_adders:
         return False
-    stores = (s for s in statements(kernel.body) if isinstance(s, Store))
-    return any(_is_total(s) or any(_is_moved(e, s.value) for e in values_of(s.value)) for s in stores)
+    return any(_is_total(s) or any(_is_moved(e, s.value) for e in values_of(s.value)) for s in stores_of(kernel.body))
 
 
 def _is_moved(expr: KExpr, top: KExpr) -> bool:
@@ -83,11 +82,10 @@ def _is_tile(stmt: For) -> bool:
     if stmt.kind not in (LoopKind.SERIAL, LoopKind.TRANSPOSE) or len(stmt.body) < MIN_TILE_RESULTS:
         return False
     vectors = [s for s in stmt.body if not isinstance(s, Prefetch)]
-    stores = [s for s in statements(stmt.body) if isinstance(s, Store)]
     return (
         len(vectors) >= MIN_TILE_RESULTS
         and all(isinstance(v, For) and v.kind is LoopKind.VECTOR for v in vectors)
-        and all(map(_combines, stores))
+        and all(map(_combines, stores_of(stmt.body)))
     )
 
 
@@ -113,7 +111,7 @@ def _tile(loop: For) -> For:
     loop = replace(loop, body=_by_two(loop.body))
     alone = lone(loop)
     loop = replace(loop, body=_subtracting(loop.body, alone))
-    stores = [s for s in statements(loop.body) if isinstance(s, Store)]
+    stores = list(stores_of(loop.body))
     values = [s.value for s in stores]
     pipes = Pipes()
     for value in values:
@@ -132,12 +130,16 @@ def _tile(loop: For) -> For:
 
 def lone(tile: For) -> frozenset[Load]:
     """Return the reads of a tile that each term has anew, the same for all lanes of one vector, and for no other vector."""
-    written = {s.buffer for s in statements(tile.body) if isinstance(s, Store)}
+    written = stored(tile.body)
     found: Counter[Load] = Counter()
     for vector in tile.body:
         if isinstance(vector, For):
-            stores = [s for s in statements(vector.body) if isinstance(s, Store)]
-            reads = [e for s in stores for e in values_of(s.value) if isinstance(e, Load) and e.predicate is None]
+            reads = [
+                e
+                for s in stores_of(vector.body)
+                for e in values_of(s.value)
+                if isinstance(e, Load) and e.predicate is None
+            ]
             found.update(e for e in reads if uses(tile.var, *e.indices) and not uses(vector.var, *e.indices))
     return frozenset(e for e, count in found.items() if count == 1 and e.buffer not in written)
 

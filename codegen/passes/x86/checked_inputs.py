@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from math import prod
 
 import numpy as np
@@ -39,12 +40,14 @@ from polyker.codegen.ir.kernel import (
     StmtBlock,
     Store,
     Var,
+    loop_of,
 )
 from polyker.codegen.ir.number_facts import FINITE, May, facts, may
 from polyker.codegen.ir.polynomial import as_constant, polynomial
-from polyker.codegen.ir.walk import blocks_of, bound_by, rebuild, statements, subexpressions, with_blocks
+from polyker.codegen.ir.walk import blocks_of, loads_in, names_bound, rebuild, statements, unused, with_blocks
 from polyker.codegen.ir.work import exceeds
-from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS, results
+from polyker.codegen.passes.unroll_terms import tile_size
+from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS
 from polyker.cost.operation_cost import MIN_OPERATIONS_PER_INPUT
 from polyker.ir.dtypes import DType, bool_, f32
 from polyker.machine.model import Target
@@ -81,16 +84,7 @@ def checked(kernel: KernelIR, target: Target) -> KernelIR:
 
 def _names(kernel: KernelIR) -> set[str]:
     """Return the names that are in use."""
-    taken = {b.name for b in kernel.buffers} | set(kernel.integers)
-    for s in statements(kernel.body):
-        taken |= (
-            {s.var, s.thread}
-            if isinstance(s, For)
-            else {b.name for b in s.buffers}
-            if isinstance(s, Allocate)
-            else {*bound_by(s)}
-        )
-    return taken
+    return {b.name for b in kernel.buffers} | set(kernel.integers) | names_bound(kernel.body)
 
 
 def _extremum(stmt: Stmt) -> Op | None:
@@ -104,7 +98,7 @@ def _extremum(stmt: Stmt) -> Op | None:
 
 def _is_tile(stmt: Stmt) -> bool:
     """Whether a statement is a loop over the reduction of a register tile of extrema."""
-    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL or results(stmt.body) < MIN_TILE_RESULTS:
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL or tile_size(stmt.body)[0] < MIN_TILE_RESULTS:
         return False
     inside = [s for s in statements(stmt.body) if not isinstance(s, Prefetch)]
     loops = all(s.kind in (LoopKind.UNROLL, LoopKind.VECTOR) for s in inside if isinstance(s, For))
@@ -125,11 +119,11 @@ def _tiles(block: StmtBlock) -> StmtBlock:
 def _inputs(kernel: KernelIR, terms: list[Op]) -> list[Buffer]:
     """Return the buffers of floats that nobody writes and that the terms depend on."""
     seen: set[str] = set()
-    new = {e.buffer for t in terms for e in subexpressions(t) if isinstance(e, Load)}
+    new = {load.buffer for load in loads_in(*terms)}
     while new:
         seen |= new
         stored = [s.value for s in statements(kernel.body) if isinstance(s, Store) and s.buffer in new]
-        new = {e.buffer for v in stored for e in subexpressions(v) if isinstance(e, Load)} - seen
+        new = {load.buffer for load in loads_in(*stored)} - seen
     return [
         b for b in kernel.buffers
         if b.name in seen and b.space is Space.ARGUMENT and not b.writable and b.dtype.kind == "f"
@@ -205,23 +199,12 @@ class _InputCheck:
         return (Allocate((total,), (Allocate((sums,), whole), Let(clean.name, is_number), *body(clean))),)
 
     def _name(self, start: str) -> str:
-        name = next(n for k in range(len(self.taken) + 1) if (n := f"{start}.{k}") not in self.taken)
-        self.taken.add(name)
-        return name
+        return unused(self.taken, (f"{start}.{k}" for k in count()))
 
     def _rows(self, row: str, lane: str, lanes: int, stmt: Stmt) -> For:
         """Return a statement for each lane of the vectors that are looked at together."""
-        vector = For(lane, Const(0), Const(lanes), (stmt,), 1, LoopKind.VECTOR, lanes, lanes)
-        return For(
-            row,
-            Const(0),
-            Const(CHECK_ACCUMULATORS),
-            (vector,),
-            1,
-            LoopKind.UNROLL,
-            CHECK_ACCUMULATORS,
-            CHECK_ACCUMULATORS,
-        )
+        vector = loop_of(lane, lanes, (stmt,), LoopKind.VECTOR)
+        return loop_of(row, CHECK_ACCUMULATORS, (vector,), LoopKind.UNROLL)
 
     def _look(self, buffer: Buffer, sums: str, lanes: int, dtype: DType) -> StmtBlock:
         """Return the loops that add 0 for each element of a buffer, and NaN for what is not as demanded."""
@@ -245,7 +228,7 @@ class _InputCheck:
             part = (look(Const(whole), Const(number)),)
             block += (For(lane, Const(0), Const(count), part, 1, LoopKind.VECTOR, lanes, count),)
         for index, count in reversed(list(zip(indices, outer, strict=True))):
-            block = (For(index, Const(0), Const(count), block, 1, LoopKind.SERIAL, 0, count),)
+            block = (loop_of(index, count, block),)
         return block
 
     def _added(self, value: KExpr, sums: str, place: tuple[KExpr, KExpr], dtype: DType) -> Store:

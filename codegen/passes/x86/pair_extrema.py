@@ -13,6 +13,7 @@ combined in any grouping.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from polyker.codegen.ir.kernel import (
     Const,
@@ -29,9 +30,9 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.codegen.ir.polynomial import same_element
-from polyker.codegen.ir.walk import subexpressions, substitute, uses, with_blocks
+from polyker.codegen.ir.walk import loads_in, substitute, uses, with_blocks, with_expressions
 from polyker.codegen.passes.simplify import trip_count
-from polyker.codegen.passes.unroll_terms import whole_groups
+from polyker.codegen.passes.unroll_terms import by_groups, tile_size
 from polyker.machine.model import Target
 
 # Least results of a tile: with fewer the latency of the extremum bounds the loop (experience value).
@@ -57,26 +58,12 @@ def _block(block: StmtBlock) -> StmtBlock:
 def _pairs(loop: For) -> list[Stmt] | None:
     """Return the loop over pairs of iterations, and the one over the rest; None where its body is no tile of extrema."""
     trip = trip_count(loop)
-    if (trip is not None and trip < 4) or results(loop.body) < MIN_TILE_RESULTS:
+    if (trip is not None and trip < 4) or tile_size(loop.body)[0] < MIN_TILE_RESULTS:
         return None
     body = _paired(loop.body, loop.var)
     if body is None:
         return None
-    whole = whole_groups(loop, 2)
-    groups = None if trip is None else trip // 2
-    pairs = replace(loop, hi=whole, body=body, step=2, trip=groups)
-    return [pairs] if trip is not None and trip % 2 == 0 else [pairs, replace(loop, lo=whole, trip=trip and trip % 2)]
-
-
-def results(block: StmtBlock) -> int:
-    """Return how many vectors a tile stores."""
-    count = 0
-    for s in block:
-        if isinstance(s, For):
-            times = 1 if s.kind is LoopKind.VECTOR else trip_count(s) or 0
-            count += times * results(s.body)
-        count += isinstance(s, Store)
-    return count
+    return by_groups(loop, 2, body, loop.var)
 
 
 def _paired(block: StmtBlock, var: str, lane: str = "") -> StmtBlock | None:
@@ -92,7 +79,7 @@ def _paired(block: StmtBlock, var: str, lane: str = "") -> StmtBlock | None:
             case Prefetch(indices=indices):
                 result.append(s)
                 if any(uses(var, i) for i in indices[:-1]):  # the next term's line is another one
-                    result.append(replace(s, indices=tuple(substitute(i, later) for i in indices)))
+                    result.append(with_expressions(s, partial(substitute, values=later)))
             case For(kind=LoopKind.UNROLL | LoopKind.VECTOR, body=body) if not uses(var, s.lo, s.hi):
                 inside = _paired(body, var, s.var if s.kind is LoopKind.VECTOR else lane)
                 if inside is None:
@@ -101,7 +88,7 @@ def _paired(block: StmtBlock, var: str, lane: str = "") -> StmtBlock | None:
             case Store(value=Op(op="maximum" | "minimum" as op, args=(Load() as old, Op() as term), dtype=dtype)):
                 if dtype is None or dtype.kind != "f" or not same_element(s, old):
                     return None
-                loads = [e for e in subexpressions(term) if isinstance(e, Load)]
+                loads = list(loads_in(term))
                 if any(uses(var, i) for i in s.indices) or any(e.buffer == s.buffer for e in loads):
                     return None
                 if all(uses(lane, *e.indices) for e in loads) or term.op in ("maximum", "minimum"):

@@ -13,11 +13,13 @@ are left out: the results of a kernel that fails are undefined.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 
 from polyker.codegen.ir.kernel import Const, For, Guard, KernelIR, KExpr, Let, LoopKind, Op, Stmt, StmtBlock, Store, Var
-from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, with_blocks, with_body
+from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, unused, with_blocks, with_expressions
 from polyker.codegen.passes.simplify import trip_count
-from polyker.codegen.passes.unroll_terms import operations, whole_groups
+from polyker.codegen.passes.unroll_terms import by_groups, operations
 
 # Unroll factor; most operations of one element: with more, the branch is a small part (experience values).
 UNROLL_FACTOR, MAX_ELEMENT_OPERATIONS = 4, 16
@@ -61,34 +63,17 @@ class _CheckMerger:
         body: list[Stmt] = []
         for part in (loop.body[:checks], loop.body[checks:]):
             body += [self._copy(s, v) for v in values for s in part]
-        whole = whole_groups(loop, UNROLL_FACTOR)
-        found: list[Stmt] = [
-            replace(
-                with_body(loop, tuple(body)),
-                var=group.name,
-                hi=whole,
-                step=UNROLL_FACTOR,
-                trip=trip and trip // UNROLL_FACTOR,
-            )
-        ]
-        left = None if trip is None else trip % UNROLL_FACTOR
-        return found if left == 0 else [*found, replace(loop, lo=whole, trip=left)]
+        return by_groups(loop, UNROLL_FACTOR, tuple(body), group.name)
 
     def _copy(self, stmt: Stmt, values: dict[str, KExpr]) -> Stmt:
         """Return a statement for one of the elements, a value of it under a name of its own, which `values` knows from then
         on."""
-        if isinstance(stmt, Let):
-            value = substitute(stmt.value, values)
-            name = next(f"{stmt.name}.{n}" for n in range(len(self.taken) + 1) if f"{stmt.name}.{n}" not in self.taken)
-            self.taken.add(name)
-            values[stmt.name] = Var(name, value.dtype)
-            return replace(stmt, name=name, value=value)
-        if isinstance(stmt, Guard):
-            return replace(stmt, condition=substitute(stmt.condition, values))
-        assert isinstance(stmt, Store)
-        return replace(
-            stmt, indices=tuple(substitute(i, values) for i in stmt.indices), value=substitute(stmt.value, values)
-        )
+        copy = with_expressions(stmt, partial(substitute, values=dict(values)))
+        if not isinstance(copy, Let):
+            return copy
+        name = unused(self.taken, (f"{copy.name}.{n}" for n in count()))
+        values[copy.name] = Var(name, copy.value.dtype)
+        return replace(copy, name=name)
 
 
 def _checks(loop: For) -> int:

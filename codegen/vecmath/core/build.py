@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
+from polyker.codegen.vecmath.core.tables import table
+
 ELEMENTS = {"float": ("f32", 32), "double": ("f64", 64)}
 _COMPARE_FLOAT = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _COMPARE_INT = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
@@ -56,6 +60,11 @@ class Format:
     def bits(self) -> int:
         """Width in bits."""
         return int(self.integer[1:])
+
+    @property
+    def shift(self) -> float:
+        """What rounds to an integer where it is added; the integer then stands in the low bits of the sum."""
+        return 1.5 * 2.0**self.mantissa
 
 
 F32 = Format("f32", "float", "i32", 23, 127)
@@ -154,11 +163,11 @@ def literal(value: float, element: str) -> str:
         return "true" if value else "false"
     if element.startswith("i"):
         bits = int(element[1:])
-        number = int(value) & ((1 << bits) - 1)
-        return str(number - (1 << bits) if number >> (bits - 1) else number)
-    if element == "float":
-        value = struct.unpack("<f", struct.pack("<f", value))[0]
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+        return str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value)) if element == "float" else float(value)
+    bits = 0x7FF8 << 48 if number != number else struct.unpack("<Q", struct.pack("<d", number))[0]
+    return f"0x{bits:016X}"
 
 
 class MathBuilder:
@@ -301,6 +310,10 @@ class MathBuilder:
         """Return the floating-point format of a value."""
         return F32 if x.element == "float" else F64
 
+    def table(self, name: str, x: MathValue) -> tuple[float, ...]:
+        """Return the table of that name for the format of a value."""
+        return table(f"{name}_{self.format(x).name.upper()}")
+
     def bits(self, x: MathValue) -> MathValue:
         """Emit the bits of a floating-point value as integers."""
         return self.convert("bitcast", x, self.format(x).integer)
@@ -344,6 +357,16 @@ class MathBuilder:
         symbol = f"pk.{name}.{self.format(args[0]).name}{suffix}{self.features.suffix}"
         definition = inner.define(symbol, parameters, [formula(inner, *parameters)], COLD)
         return self.call(definition, (args[0].element,), *args)[0]
+
+    def rarely(
+        self, condition: MathValue, usual: MathValue, name: str, formula: Formula, *args: MathValue
+    ) -> MathValue:
+        """Emit `usual` but where the condition holds the value of a formula, which has a function of its own."""
+
+        def repaired() -> list[MathValue]:
+            return [self.choose(condition, self.outlined(name, formula, *args), usual)]
+
+        return self.rare(condition, [usual], repaired)[0]
 
     def define(
         self, symbol: str, parameters: Sequence[MathValue], results: Sequence[MathValue], attributes: str

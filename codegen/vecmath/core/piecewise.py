@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyker.codegen.vecmath.core import pieces, tables
 from polyker.codegen.vecmath.core.build import F32, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.registers import least_magnitude, lookup, scaled
+from polyker.codegen.vecmath.core.tables import rows, table
 
 _INTERVAL_BITS = 3  # of the significand
 ROOTS = tuple(2.0 ** (k / 32) for k in range(32))
 
 
 def piecewise(b: MathBuilder, a: MathValue, rows: Sequence[Sequence[float]], *, beside_a: bool = False) -> MathValue:
-    """Return the function whose coefficients these are (pieces.py) of a >= 0; NaN stays.
+    """Return the function whose coefficients these are (see the tables) of a >= 0; NaN stays.
 
     `beside_a`: those of the first interval are of the function less a, so that the rounding of none counts near 0.
     """
@@ -38,12 +38,12 @@ def piecewise(b: MathBuilder, a: MathValue, rows: Sequence[Sequence[float]], *, 
 
 def tanh(b: MathBuilder, x: MathValue) -> MathValue:
     """Return tanh(x)."""
-    return b.copysign(piecewise(b, b.at_most(b.abs(x), 9.5), pieces.TANH), x)
+    return b.copysign(piecewise(b, b.at_most(b.abs(x), 9.5), rows("TANH")), x)
 
 
 def erf(b: MathBuilder, x: MathValue) -> MathValue:
     """Return the error function of x."""
-    return b.copysign(piecewise(b, b.at_most(b.abs(x), 4.0), pieces.ERF, beside_a=True), x)
+    return b.copysign(piecewise(b, b.at_most(b.abs(x), 4.0), rows("ERF"), beside_a=True), x)
 
 
 def gelu(b: MathBuilder, x: MathValue) -> MathValue:
@@ -54,12 +54,12 @@ def gelu(b: MathBuilder, x: MathValue) -> MathValue:
     """
     shift = 1.5 * 2.0 ** (F32.mantissa - 5)
     a = least_magnitude(b, x, 14.5)
-    shifted = b.fma(a * a, -0.5 / tables.LN2[0], shift)
+    shifted = b.fma(a * a, -0.5 / table("LN2")[0], shift)
     n = shifted - shift
     # The first part of 2 ln 2 has so few bits that n times it is exact; and so is the square in the sum.
-    r = b.fma(n, tables.TWICE_LN2_F32[1], b.fma(a, a, n * tables.TWICE_LN2_F32[0]))
+    r = b.fma(n, table("TWICE_LN2_F32")[1], b.fma(a, a, n * table("TWICE_LN2_F32")[0]))
     root = lookup(b, ROOTS, b.bits(shifted))
-    power = b.fma(root * r, b.horner(r, tables.EXP_HALF_F32), root)
+    power = b.fma(root * r, b.horner(r, table("EXP_HALF_F32")), root)
     # Beyond 6 it is nothing beside x; what is not computed costs no time where it is below the normal numbers.
-    tail = b.select((x > 6.0) | (x < -14.4), 0.0, scaled(b, a * piecewise(b, a, pieces.MILLS), n))
+    tail = b.select((x > 6.0) | (x < -14.4), 0.0, scaled(b, a * piecewise(b, a, rows("MILLS")), n))
     return b.fma(-tail, power, b.choose(x < 0.0, x * 0.0, x))

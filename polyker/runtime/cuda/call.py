@@ -17,8 +17,8 @@ from math import prod
 from typing import Any
 
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.host import evaluate
 from polyker.codegen.ir.kernel import Buffer, For, If, Launch, Space, StmtBlock
+from polyker.codegen.ir.polynomial import evaluate
 from polyker.errors.base import PolykerError
 from polyker.runtime.cuda.device import Device, DeviceFunction
 from polyker.runtime.cuda.driver import driver

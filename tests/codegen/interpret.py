@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from polyker.codegen.ir.interpret_statements import Array, Failed, Interpreter
 from polyker.codegen.ir.kernel import (
+    AXES,
     WARP,
     Allocate,
     Barrier,
@@ -37,6 +37,7 @@ from polyker.codegen.ir.kernel import (
     Wait,
 )
 from polyker.errors.base import InternalError
+from tests.codegen.interpret_statements import Array, Failed, Interpreter
 
 T = TypeVar("T")
 ThreadPlace = tuple[int, int, int]
@@ -44,8 +45,6 @@ BufferElement = tuple[str, tuple[int, ...]]
 # Barriers of the block that a thread has passed, the number of its warp, and the warp's barriers that it has passed.
 Epoch = tuple[int, int, int]
 Use = tuple[ThreadPlace, ThreadPlace, Epoch]  # block, thread, and what it has passed
-
-_AXES = ("x", "y", "z")
 
 
 @dataclass
@@ -242,8 +241,8 @@ class _Thread:
         """Return the values of a loop's variable in this thread: those dealt to it where blocks or threads share them."""
         first, by = int(self.value(loop.lo, env)), loop.step
         if loop.kind in self.counts:
-            number = self.place[loop.kind is LoopKind.THREAD][_AXES.index(loop.axis)]
-            first, by = first + number * loop.step, loop.step * self.counts[loop.kind][_AXES.index(loop.axis)]
+            number = self.place[loop.kind is LoopKind.THREAD][AXES.index(loop.axis)]
+            first, by = first + number * loop.step, loop.step * self.counts[loop.kind][AXES.index(loop.axis)]
         return range(first, int(self.value(loop.hi, env)), by)
 
     def _allocate(self, buffers: tuple[Buffer, ...], env: dict[str, Array]) -> None:

@@ -59,7 +59,7 @@ def run_checked(
         if sanitizer == "thread" and (setarch := shutil.which("setarch")) is not None:
             command = [setarch, "-R", *command]  # gcc's ThreadSanitizer does not know every layout of addresses
         environment = {**os.environ, **_OPTIONS, "POLYKER_SIM_SEED": str(seed)}
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=RUN_SECONDS, env=environment, check=False
         )
         raw = found.read_bytes() if found.exists() else b""

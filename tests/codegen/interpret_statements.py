@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from polyker.codegen.ir.interpret_operations import apply, combine, convert
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
@@ -46,10 +45,11 @@ from polyker.codegen.ir.kernel import (
 )
 from polyker.codegen.ir.polynomial import Poly, atom, is_index, polynomial, same_element
 from polyker.codegen.ir.swizzled import swizzle_of_buffer
-from polyker.codegen.ir.walk import subexpressions
+from polyker.codegen.ir.walk import loads_in
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType
 from polyker.schedule.tree.swizzle import Swizzle
+from tests.codegen.interpret_operations import apply, combine, convert
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _TRUE = np.asarray(True)
@@ -65,7 +65,7 @@ def _whole(value: int, dtype: DType) -> Array:
 
 @lru_cache(1024)
 def _loads(value: KExpr) -> frozenset[str]:
-    return frozenset(e.buffer for e in subexpressions(value) if isinstance(e, Load))
+    return frozenset(load.buffer for load in loads_in(value))
 
 
 def _spread(value: Array, shape: tuple[int, ...]) -> Array:
@@ -124,7 +124,7 @@ class Interpreter(ABC):
         for stmt in block:
             self.statement(stmt, env)
 
-    def statement(self, stmt: Stmt, env: dict[str, Array]) -> None:  # noqa: C901 (one short case a kind of statement)
+    def statement(self, stmt: Stmt, env: dict[str, Array]) -> None:
         """Run one statement for the active lanes."""
         match stmt:
             case Store():
