@@ -31,7 +31,7 @@ from polyker.options import get_num_threads, options, set_num_threads
 
 if TYPE_CHECKING:  # what `_LAZY` loads at first use
     from polyker.api.compiling import clear_cache
-    from polyker.api.kernel import Kernel, export
+    from polyker.api.kernel import Kernel, export_library
     from polyker.api.operator import Operator, op, tune
     from polyker.api.schedule_object import Schedule
     from polyker.einsum_frontend.builder import *  # noqa: F403
@@ -49,7 +49,7 @@ _LAZY = {
     "clear_cache": "polyker.api.compiling",
     "Operator": "polyker.api.operator",
     "Kernel": "polyker.api.kernel",
-    "export": "polyker.api.kernel",
+    "export_library": "polyker.api.kernel",
     "Schedule": "polyker.api.schedule_object",
     "Program": "polyker.ir.program",
     "set_parallel_for": "polyker.runtime.threads",
@@ -82,7 +82,7 @@ __all__ = [
     "clear_cache",
     "einsum",
     "errors",
-    "export",
+    "export_library",
     "f16",
     "f32",
     "f64",

@@ -166,7 +166,7 @@ class Kernel(Direct):
         row by row.
         Raises ArgumentError, ShapeError, BackendUnavailable where a linker is missing, OSError.
         """
-        return export(
+        return export_library(
             file, {name or name_of(file): self}, constants=constants, static_scratch=static_scratch, level=level
         )
 
@@ -228,7 +228,7 @@ def name_of(file: str | PathLike[str]) -> str:
     return re.sub(r"\W", "_", Path(file).stem.removeprefix("lib"), flags=re.ASCII) or "kernel"
 
 
-def export(
+def export_library(
     file: str | PathLike[str],
     kernels: Mapping[str, Kernel],
     *,

@@ -44,7 +44,7 @@ def export_files(
     unused = [n for n in given if n not in used]
     if unused:
         raise click.UsageError(f"no operator has {', '.join(unused)}")
-    written = pk.export(
+    written = pk.export_library(
         output, kernels, constants=arrays, static_scratch=options["static_scratch"], level=options["level"]
     )
     for file in written:

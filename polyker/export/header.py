@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from polyker.export.entry import Subject, scratch_bytes
 from polyker.export.names import NOTES, c_type
+from polyker.export.pool import pool_header
 from polyker.record.forms import SizeForm
 from polyker.record.records import TensorRecord
 
@@ -23,8 +24,8 @@ struct polyker_runtime {
 """
 
 
-def header(name: str, subjects: Sequence[Subject], texts: Sequence[str]) -> str:
-    """Return the header of a library; `texts`: of the operators, in the notation."""
+def header(name: str, subjects: Sequence[Subject], texts: Sequence[str], *, pool: bool = False) -> str:
+    """Return the header of a library; `texts`: of the operators, in the notation; `pool`: it comes with threads."""
     guard = f"POLYKER_{name.upper()}_H"
     parallel = any(s.record.parallel for s in subjects)
     functions = "\n".join(_function(s, t) for s, t in zip(subjects, texts, strict=True))
@@ -37,7 +38,7 @@ def header(name: str, subjects: Sequence[Subject], texts: Sequence[str]) -> str:
 extern "C" {{
 #endif
 
-{RUNTIME if parallel else ""}{functions}
+{RUNTIME if parallel else ""}{pool_header() if pool else ""}{functions}
 #ifdef __cplusplus
 }}
 #endif

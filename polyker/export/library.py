@@ -30,6 +30,8 @@ from polyker.export.header import header
 from polyker.export.link import shared_library
 from polyker.export.manifest import cmake_config, manifest, pkg_config
 from polyker.export.names import function_name, parameter_names
+from polyker.export.pool import FUNCTION as POOL
+from polyker.export.pool import has_pool, pool_object
 from polyker.machine.model import Target
 from polyker.record.records import KernelRecord
 from polyker.runtime.kinds import Array
@@ -90,25 +92,24 @@ def write_library(
     _check_system(path.suffix, target)
     module = module_of(exports, target)
     name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
+    pool = any(s.record.parallel for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
     files: dict[str, bytes] = {}
     if path.suffix == ".ll":
         files[path.name] = linked_text(target, *module.texts).encode()
     elif path.suffix in (".a", ".lib"):
-        members = {
-            f"{s.name}.o": object_code(target, text, effort=effort)
-            for s, text in zip(module.subjects, module.texts, strict=True)
-        }
-        own = {f"{s.name}.o": (s.name, f"{s.name}_scratch", f"{s.name}_error") for s in module.subjects}
-        files[path.name] = archive(members, own)
-    elif path.suffix in (".o", ".obj"):
-        files[path.name] = object_code(target, *module.texts, effort=effort)
+        files[path.name] = _static_library(module, target, effort, pool=pool)
     else:
-        here = target.triple.split("-")[0] == host_triple().split("-")[0] and _SYSTEMS[path.suffix] in host_triple()
         image = object_code(target, *module.texts, effort=effort)
-        shared_library(image, path, target, module.symbols, here=here)
-        files[path.name] = path.read_bytes()
+        if path.suffix in (".o", ".obj"):
+            files[path.name] = image
+            if pool:
+                files[f"{name}_pool{path.suffix}"] = pool_object(target)
+        else:
+            parts = [image, pool_object(target)] if pool else [image]
+            shared_library(parts, path, target, module.symbols, here=_is_here(path.suffix, target))
+            files[path.name] = path.read_bytes()
     texts = [e.text for e in exports]
-    files[f"{name}.h"] = header(name, module.subjects, texts).encode()
+    files[f"{name}.h"] = header(name, module.subjects, texts, pool=pool).encode()
     schedules = [str(e.artifact.stages["schedule"]) for e in exports]
     library = {path.name: files[path.name]}
     files[f"{name}.json"] = manifest(module.subjects, texts, schedules, target, library).encode()
@@ -117,6 +118,23 @@ def write_library(
     for written, content in files.items():
         (path.parent / written).write_bytes(content)
     return [path.parent / written for written in files]
+
+
+def _static_library(module: Module, target: Target, effort: int, *, pool: bool) -> bytes:
+    """Return an archive with an object for each operator, so that a program takes those alone that it calls."""
+    members, symbols = {}, {}
+    for subject, text in zip(module.subjects, module.texts, strict=True):
+        members[f"{subject.name}.o"] = object_code(target, text, effort=effort)
+        symbols[f"{subject.name}.o"] = tuple(f"{subject.name}{end}" for end in ("", "_scratch", "_error"))
+    if pool:
+        members[f"{POOL}.o"], symbols[f"{POOL}.o"] = pool_object(target), (POOL,)
+    return archive(members, symbols)
+
+
+def _is_here(suffix: str, target: Target) -> bool:
+    """Whether a shared library is for this machine's processor and system."""
+    here = host_triple()
+    return target.triple.split("-")[0] == here.split("-")[0] and _SYSTEMS[suffix] in here
 
 
 def _write_cuda(path: Path, exports: Sequence[Export], target: Target) -> list[Path]:

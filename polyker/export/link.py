@@ -19,13 +19,16 @@ SECONDS = 300  # after which a linker is given up: ziglang's first link for a C 
 _LLD = {".so": "ld.lld", ".dylib": "ld64.lld", ".dll": "lld-link"}
 
 
-def shared_library(image: bytes, file: Path, target: Target, exported: Sequence[str], *, here: bool) -> None:
-    """Write a shared library of an object file; `here`: it is for this machine's system. Raises BackendUnavailable."""
+def shared_library(images: Sequence[bytes], file: Path, target: Target, exported: Sequence[str], *, here: bool) -> None:
+    """Write a shared library of object files; `here`: it is for this machine's system. Raises BackendUnavailable."""
     tried = []
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernels.o"
-        source.write_bytes(image)
-        for name, command in _commands(source, file, target, exported, here=here):
+        sources = []
+        for n, image in enumerate(images):
+            source = Path(folder) / f"kernels{n}.o"
+            source.write_bytes(image)
+            sources.append(str(source))
+        for name, command in _commands(sources, file, target, exported, here=here):
             tried.append(name)
             done = _run(command, folder)
             if done is None:
@@ -53,24 +56,27 @@ def _candidates(suffix: str, *, here: bool) -> list[str]:
 
 
 def _commands(
-    source: Path, file: Path, target: Target, exported: Sequence[str], *, here: bool
+    sources: Sequence[str], file: Path, target: Target, exported: Sequence[str], *, here: bool
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield linkers that are there, each with its command."""
     for name in ("cc", "gcc", "clang") if here else ():
         if shutil.which(name):
             flag = "-dynamiclib" if file.suffix == ".dylib" else "-shared"
-            yield name, [name, flag, "-nostdlib", "-o", str(file), str(source)]
+            keep = (
+                ["-Wl,-z,nodelete"] if len(sources) > 1 and file.suffix == ".so" else []
+            )  # threads run the pool's code
+            yield name, [name, flag, "-nostdlib", *keep, "-o", str(file), *sources]
     lld = _LLD[file.suffix]
     found = shutil.which(lld) or next((p for n in range(30, 13, -1) if (p := shutil.which(f"{lld}-{n}"))), None)
     if found is not None:
         machine = target.triple.split("-")[0]
         yield lld, {
-            ".so": [found, "-shared", "-o", str(file), str(source)],
+            ".so": [found, "-shared", *(["-z", "nodelete"] if len(sources) > 1 else []), "-o", str(file), *sources],
             ".dylib": [
                 found, "-dylib", "-arch", machine.replace("aarch64", "arm64"), "-platform_version", "macos", "11.0", "11.0",
-                "-undefined", "dynamic_lookup", "-o", str(file), str(source),
+                "-undefined", "dynamic_lookup", "-o", str(file), *sources,
             ],
-            ".dll": [found, "/dll", "/noentry", f"/out:{file}", *(f"/export:{n}" for n in exported), str(source)],
+            ".dll": [found, "/dll", "/noentry", f"/out:{file}", *(f"/export:{n}" for n in exported), *sources],
         }[file.suffix]  # fmt: skip
     if find_spec("ziglang") is not None:
         system = {".so": "linux-gnu", ".dylib": "macos", ".dll": "windows-gnu"}[file.suffix]
@@ -79,6 +85,6 @@ def _commands(
         yield (
             "ziglang",
             [
-                sys.executable, "-m", "ziglang", "cc", "-target", machine, "-shared", "-nostdlib", "-o", str(file), str(source),
+                sys.executable, "-m", "ziglang", "cc", "-target", machine, "-shared", "-nostdlib", "-o", str(file), *sources,
             ],
         )  # fmt: skip

@@ -35,11 +35,11 @@ def _check_processor(target: Target) -> None:
         )
 
 
-def optimized(target: Target, *texts: str) -> object:
-    """Return the LLVM module of texts after LLVM's passes."""
+def optimized(target: Target, *texts: str, own: bool = False) -> object:
+    """Return the LLVM module of texts after LLVM's passes; one of polyker's `own`, which is no kernel, may call anything."""
     _check_processor(target)
     module = llvm.parse(*texts)
-    for name in llvm.declared(module):
+    for name in () if own else llvm.declared(module):
         if name not in EXTERNALS | INTRINSICS and not _INTRINSIC.match(name):
             raise InternalError(f"generated code calls {name!r}, which is not among the functions it may call")
     llvm.optimize(module, target.triple, target.cpu, target.features)
@@ -53,10 +53,10 @@ def assembly(text: str, target: Target) -> str:
     )
 
 
-def object_code(target: Target, *texts: str, effort: int = 3) -> bytes:
+def object_code(target: Target, *texts: str, effort: int = 3, own: bool = False) -> bytes:
     """Return the object file (ELF, Mach-O, COFF or WebAssembly) of LLVM IR modules, linked into one; `effort`: 0 to 3."""
     return run_exclusively(
-        lambda: llvm.emit_object(optimized(target, *texts), target.triple, target.cpu, target.features, effort)
+        lambda: llvm.emit_object(optimized(target, *texts, own=own), target.triple, target.cpu, target.features, effort)
     )
 
 
