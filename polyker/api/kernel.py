@@ -254,7 +254,17 @@ def export_library(
         executable, inputs = kernel._compiled.executable(), kernel._definition.signature.inputs
         given = constant_arrays({} if constants is None else constants, inputs)
         text = kernel._definition.text or str(kernel.program)
-        exports.append(Export(name, text, executable.record, executable.artifact(), given, static_scratch))
+        exports.append(
+            Export(
+                name,
+                text,
+                executable.record,
+                executable.artifact(),
+                given,
+                static_scratch,
+                kernel._options.thread_count > 1,
+            )
+        )
     return write_library(file, exports, target_named(targets.pop()), level)
 
 

@@ -25,7 +25,8 @@ class Subject:
     """A kernel that is exported: its name, its record, and the names of its parameters.
 
     `tensors`: by generated name, `sizes` likewise. `constants`: symbols of the inputs that are part of the module.
-    `narrow`: sizes are 32-bit integers, as in WebAssembly. `static_scratch`: scratch memory is part of the module.
+    `narrow`: sizes are 32-bit integers, as in WebAssembly. `static_scratch`: scratch memory is part of the module. `threads`: the
+    caller gives what runs parallel loops.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Subject:
     constants: Mapping[str, str] = field(default_factory=dict)
     narrow: bool = False
     static_scratch: bool = False
+    threads: bool = False
 
     @property
     def given(self) -> list[TensorRecord]:
@@ -50,13 +52,13 @@ class Subject:
 
     @property
     def takes_scratch(self) -> bool:
-        """Whether the caller gives scratch memory."""
-        return bool(self.record.scratch) and not self.static_scratch
+        """Whether the caller gives scratch memory, which is null where none is needed: a parameter, whatever the schedule."""
+        return not self.static_scratch
 
     @property
     def meanings(self) -> dict[int, str]:
         """The message of each number that it may return."""
-        return meanings(self.record, has_sizes=bool(self.sizes), parallel=self.record.parallel)
+        return meanings(self.record, has_sizes=bool(self.sizes), parallel=self.threads)
 
 
 class _Lines:
@@ -238,7 +240,7 @@ def _call(subject: Subject) -> str:
     record, lines = subject.record, _Lines()
     parameters = [f"{parameter_type(subject, t)} %{t.name}" for t in subject.given]
     parameters += _size_parameters(subject)
-    parameters += ["ptr %scratch"] * subject.takes_scratch + ["ptr %runtime"] * record.parallel
+    parameters += ["ptr %scratch"] * subject.takes_scratch + ["ptr %runtime"] * subject.threads
     count = len(record.arguments) + len(record.scratch)
     integers = len(record.integers) + record.parallel
     lines.text += [f"  %pointers = alloca [{max(1, count)} x ptr], align 16"]
@@ -248,7 +250,7 @@ def _call(subject: Subject) -> str:
     for n, check in enumerate(record.call.checks):
         _check(lines, check, FIRST_CHECK + n)
     _products(subject, lines)
-    if subject.takes_scratch:
+    if subject.takes_scratch and record.scratch:
         place = lines.new("ptrtoint ptr %scratch to i64")
         aligned = lines.new(f"icmp eq i64 {lines.new(f'and i64 {place}, {_ALIGNMENT - 1}')}, 0")
         given = lines.new("icmp ne ptr %scratch, null")

@@ -27,7 +27,7 @@ struct polyker_runtime {
 def header(name: str, subjects: Sequence[Subject], texts: Sequence[str], *, pool: bool = False) -> str:
     """Return the header of a library; `texts`: of the operators, in the notation; `pool`: it comes with threads."""
     guard = f"POLYKER_{name.upper()}_H"
-    parallel = any(s.record.parallel for s in subjects)
+    parallel = any(s.threads for s in subjects)
     functions = "\n".join(_function(s, t) for s, t in zip(subjects, texts, strict=True))
     return f"""\
 /* Made by polyker. */
@@ -51,7 +51,7 @@ def _function(subject: Subject, text: str) -> str:
     sizes = [f"{size} {label}" for label in subject.sizes.values()]
     parameters = [_parameter(subject, t) for t in subject.given] + sizes
     parameters += ["void *scratch"] * subject.takes_scratch
-    parameters += ["const struct polyker_runtime *runtime"] * subject.record.parallel
+    parameters += ["const struct polyker_runtime *runtime"] * subject.threads
     numbers = "".join(f"\n     {number}: {_comment(told)}" for number, told in subject.meanings.items())
     told = "\n".join(f"   {line}" for line in _told(subject))
     return f"""\
@@ -90,8 +90,12 @@ def _told(subject: Subject) -> Iterator[str]:
     if subject.takes_scratch:
         fixed = scratch_bytes(subject.record)
         many = f"{subject.name}_scratch({', '.join(subject.sizes.values())})" if fixed is None else str(fixed[1])
-        yield f"scratch: {many} bytes at a multiple of 64, which the call may overwrite"
-    if subject.record.parallel:
+        yield (
+            f"scratch: {many} bytes at a multiple of 64, which the call may overwrite"
+            if subject.record.scratch
+            else "scratch: null, as it needs none"
+        )
+    if subject.threads:
         yield "runtime: what runs parallel loops; null: this thread does"
     yield "Arrays that are written overlap no other array."
 

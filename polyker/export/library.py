@@ -56,7 +56,7 @@ class Export:
     """A kernel to export: the function's name, the operator's text, its record and artifact for dense arguments.
 
     `constants`: inputs by their labels, with the values that become part of the module. `static_scratch`: temporaries lie in
-    memory of the module, so that one call at a time may run.
+    memory of the module, so that one call at a time may run. `threads`: the caller gives what runs parallel loops.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Export:
     artifact: Artifact
     constants: Mapping[str, Array] = field(default_factory=dict)
     static_scratch: bool = False
+    threads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def write_library(
     _check_system(path.suffix, target)
     module = module_of(exports, target)
     name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
-    pool = any(s.record.parallel for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
+    pool = any(s.threads for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
     files: dict[str, bytes] = {}
     if path.suffix == ".ll":
         files[path.name] = linked_text(target, *module.texts).encode()
@@ -195,6 +196,7 @@ def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]
         constants={name: f"{export.name}_constant_{name}" for name in values},
         narrow=target.triple.startswith("wasm32"),
         static_scratch=export.static_scratch,
+        threads=export.threads,
     )
     return subject, values
 

@@ -39,21 +39,16 @@ MAIN = r"""
 int main(void) {
   float a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 1, 1}, c[4] = {-1, -1, -1, -1};
   void *scratch = aligned_alloc(64, (size_t)mm_scratch(2, 3, 2) + 64);
-  int32_t status = mm(a, b, c, 2, 3, 2 SCRATCH);
+  int32_t status = mm(a, b, c, 2, 3, 2, scratch);
   if (status) { printf("%d: %s\n", (int)status, mm_error(status)); return 1; }
   printf("%g %g %g %g\n", (double)c[0], (double)c[1], (double)c[2], (double)c[3]);
   c[0] = -1;
-  status = mm(a, b, c, -2, 3, 2 SCRATCH);
+  status = mm(a, b, c, -2, 3, 2, scratch);
   printf("%d %g %s\n", (int)status, (double)c[0], mm_error(status));
   free(scratch);
   return 0;
 }
 """
-
-
-def main_of(header: Path) -> str:
-    """Return the C program, with scratch memory where the header wants it."""
-    return MAIN.replace("SCRATCH", ", scratch" if "void *scratch" in header.read_text() else "")
 
 
 @needs_cc
@@ -62,7 +57,7 @@ def test_a_c_program_calls_it_with_all_warnings_on(kind: str, tmp_path: Path) ->
     library = tmp_path / f"{'lib' * (kind != '.o')}mm{kind}"
     product(threads=1).export(library)
     main = tmp_path / "main.c"
-    main.write_text(main_of(tmp_path / "mm.h"))
+    main.write_text(MAIN)
     program = tmp_path / "main"
     run("cc", "-std=c11", *STRICT, main, library, "-o", program)
     first, second = run(program, env={"LD_LIBRARY_PATH": str(tmp_path)}).splitlines()
@@ -89,22 +84,21 @@ def test_a_c99_and_a_cpp_program_take_the_header(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("rustc") is None, reason="no Rust compiler")
 def test_a_rust_program_calls_it_by_the_header_s_signature(tmp_path: Path) -> None:
     product(threads=1).export(tmp_path / "libmm.a")
-    has_scratch = "void *scratch" in (tmp_path / "mm.h").read_text()
-    (tmp_path / "main.rs").write_text(
-        'extern "C" {\n'
-        "  fn mm(a: *const f32, b: *const f32, c: *mut f32, m: i64, k: i64, n: i64"
-        + (", scratch: *mut u8" if has_scratch else "")
-        + ") -> i32;\n  fn mm_scratch(m: i64, k: i64, n: i64) -> i64;\n}\n"
-        "fn main() {\n"
-        "  let (a, b, mut c) = ([1f32, 2., 3., 4., 5., 6.], [1f32, 0., 0., 1., 1., 1.], [0f32; 4]);\n"
-        "  let size = unsafe { mm_scratch(2, 3, 2) } as usize;\n"
-        "  let layout = std::alloc::Layout::from_size_align(size.max(64), 64).unwrap();\n"
-        "  let scratch = unsafe { std::alloc::alloc(layout) };\n"
-        "  let status = unsafe { mm(a.as_ptr(), b.as_ptr(), c.as_mut_ptr(), 2, 3, 2"
-        + (", scratch" if has_scratch else "")
-        + ") };\n  unsafe { std::alloc::dealloc(scratch, layout) };\n"
-        '  println!("{} {:?}", status, c);\n}\n'
-    )
+    (tmp_path / "main.rs").write_text("""
+extern "C" {
+    fn mm(a: *const f32, b: *const f32, c: *mut f32, m: i64, k: i64, n: i64, scratch: *mut u8) -> i32;
+    fn mm_scratch(m: i64, k: i64, n: i64) -> i64;
+}
+fn main() {
+    let (a, b, mut c) = ([1f32, 2., 3., 4., 5., 6.], [1f32, 0., 0., 1., 1., 1.], [0f32; 4]);
+    let size = unsafe { mm_scratch(2, 3, 2) } as usize;
+    let layout = std::alloc::Layout::from_size_align(size.max(64), 64).unwrap();
+    let scratch = unsafe { std::alloc::alloc(layout) };
+    let status = unsafe { mm(a.as_ptr(), b.as_ptr(), c.as_mut_ptr(), 2, 3, 2, scratch) };
+    unsafe { std::alloc::dealloc(scratch, layout) };
+    println!("{} {:?}", status, c);
+}
+""")
     run("rustc", "-L", tmp_path, "-l", "static=mm", tmp_path / "main.rs", "-o", tmp_path / "main")
     assert run(tmp_path / "main").strip() == "0 [4.0, 5.0, 10.0, 11.0]"
 
@@ -184,8 +178,6 @@ def test_errors_come_as_their_numbers_and_nothing_is_written(tmp_path: Path) -> 
 def test_scratch_memory_is_asked_for_checked_and_may_be_the_library_s(tmp_path: Path) -> None:
     kernel = pk.op("B[i,j] = A[i,j] * 2; C[i,j] += B[k,i] * B[k,j]").compile(pk.f32[90, 80], threads=1)
     called, a, c = Called(kernel, tmp_path / "a.so"), np.ones((90, 80), "f4"), np.zeros((80, 80), "f4")
-    if "void *scratch" not in called.header:
-        pytest.skip("the kernel needs none")
     for bad in (ctypes.c_void_p(0), ctypes.c_void_p(a.ctypes.data | 1)):
         number = called.function(pointer(a), pointer(c), bad)
         assert "scratch" in called.error(number).decode() and not c.any()
@@ -229,11 +221,7 @@ def test_threads_are_the_caller_s_the_pool_s_or_none(tmp_path: Path) -> None:
 @needs_cc
 def test_it_runs_on_a_stack_of_128_kib_and_is_loaded_a_thousand_times(tmp_path: Path) -> None:
     pk.op(SOFTMAX).compile(pk.f32[64, 64], threads=1).export(tmp_path / "softmax.so")
-    with_scratch = "void *scratch" in (tmp_path / "softmax.h").read_text()
-    call = "f(in, out, scratch)" if with_scratch else "f(in, out)"
-    kind = "int32_t (*)(const float *, float *, void *)" if with_scratch else "int32_t (*)(const float *, float *)"
-    name = kind.replace("(*)", "(*f)")
-    (tmp_path / "main.c").write_text(f"""
+    (tmp_path / "main.c").write_text("""
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -242,28 +230,27 @@ def test_it_runs_on_a_stack_of_128_kib_and_is_loaded_a_thousand_times(tmp_path: 
 #include <unistd.h>
 static float in[64 * 64], out[64 * 64];
 static _Alignas(64) char scratch[1 << 20];
-static long pages(void) {{
+static long pages(void) {
   long all = 0, resident = 0;
   FILE *file = fopen("/proc/self/statm", "r");
   if (file == NULL || fscanf(file, "%ld %ld", &all, &resident) != 2) return -1;
   fclose(file);
   return resident;
-}}
-static void *run(void *path) {{
+}
+static void *run(void *path) {
   long before = 0;
-  (void)scratch;
-  for (int n = 0; n < 1000; n++) {{
+  for (int n = 0; n < 1000; n++) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) return "dlopen";
-    {name};
+    int32_t (*f)(const float *, float *, void *);
     *(void **)&f = dlsym(library, "softmax");
-    if (f == NULL || {call}) return "call";
+    if (f == NULL || f(in, out, scratch)) return "call";
     dlclose(library);
     if (n == 100) before = pages();
-  }}
+  }
   return pages() - before > 16 ? "grew" : NULL;
-}}
-int main(int count, char **arguments) {{
+}
+int main(int count, char **arguments) {
   pthread_attr_t attributes;
   pthread_t thread;
   void *failed = "thread";
@@ -274,7 +261,7 @@ int main(int count, char **arguments) {{
   pthread_join(thread, &failed);
   if (failed) puts(failed);
   return failed != NULL || out[0] < 0.015f || out[0] > 0.016f;
-}}
+}
 """)
     run("cc", "-std=gnu11", "-pthread", tmp_path / "main.c", "-ldl", "-o", tmp_path / "main")
     run(tmp_path / "main", tmp_path / "softmax.so")
@@ -369,3 +356,17 @@ def test_a_missing_linker_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_cuda_text_is_written_for_cuda_targets(tmp_path: Path) -> None:
     (file,) = product(target="cuda:sm_80").export(tmp_path / "mm.cu")
     assert "__global__" in file.read_text()
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake")
+@pytest.mark.parametrize(("name", "words"), [("c", "sum 1.0000"), ("cpp", "right, ")])
+def test_the_examples_build_with_cmake_and_run(name: str, words: str, tmp_path: Path) -> None:
+    program = tmp_path / "polyker"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m polyker "$@"\n')
+    program.chmod(0o755)
+    run("cmake", "-S", EXAMPLES / name, "-B", tmp_path / "build", f"-DPOLYKER={program}")
+    run("cmake", "--build", tmp_path / "build")
+    assert words in run(tmp_path / "build" / "main")
