@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "cli/test_cli.py": ("a spelling that is wrong", {"SPELLINGS.tmm"}),
     "codegen/test_ahead.py": ("all iterations of a small loop are listed", {"ahead.LINES_IN_FLIGHT"}),
     "codegen/test_stream.py": (SMALL, {"llvm_stream.MIN_SPLIT_ROW_BYTES", "llvm_stream.PIECE_TURN_BYTES"}),
-    "fuzz/eager.py": (SMALL, {"compiling.target_named", "module.name"}),
+    "fuzz/eager.py": (SMALL, {"binding.target_named", "module.name"}),
     "fuzz/poison.py": ("memory comes back zeroed by chance", {"calls.aligned_block"}),
     "fuzz/threads.py": (SMALL, {"lowering.MIN_PARALLEL_OPERATIONS", "parallel.REGION_OPERATIONS", "regions.settle.__defaults__"}),
     "gpu/device.py": (NO_CARD, {"cuda_driver.found_driver", "loaded.cubin"}),

@@ -13,7 +13,7 @@ from functools import cache
 from types import ModuleType
 from unittest import mock
 
-from polyker.api import compiling
+from polyker.api import binding
 from polyker.codegen.llvm.loops import stream_parts as llvm_stream
 from polyker.codegen.passes.x86 import balance_ports as pipes
 from polyker.codegen.passes.x86 import checked_inputs, pair_extrema
@@ -56,7 +56,7 @@ LOWERED: tuple[tuple[ModuleType, str, float], ...] = (
 @contextmanager
 def eager() -> Iterator[None]:
     """Compile for small caches, and with the least sizes lowered."""
-    named = compiling.target_named
+    named = binding.target_named
 
     @cache
     def small(name: str) -> Target:
@@ -64,7 +64,7 @@ def eager() -> Iterator[None]:
         return found if found.gpu is not None else replace(found, caches=CACHES)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(compiling, "target_named", small))
+        stack.enter_context(mock.patch.object(binding, "target_named", small))
         for module, name, value in LOWERED:
             stack.enter_context(mock.patch.object(module, name, value))
         yield
