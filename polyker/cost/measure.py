@@ -166,7 +166,7 @@ def _bordered(
     short = [i for i in statement.reduced if 1 < (bounds[i][1] or 0) <= MAX_WINDOW_TERMS]
     if not short or domain.is_box():
         return
-    for kept in (i for i in statement.iterators if i not in statement.reduced):
+    for kept in statement.kept:
         for term in short:
             both = domain
             for d, iterator in reversed([*enumerate(statement.iterators)]):

@@ -56,7 +56,7 @@ def elements_apart(program: TypedProgram, statement: TypedStatement, kept: tuple
     if len(names) == len(statement.subscripts) and set(kept) <= set(names):
         return kept
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    own = tuple(i for i in statement.iterators if i not in statement.reduced)
+    own = statement.kept
     onto = read_map(f"{parameters(program)}{{ {source} -> {statement.name}[{', '.join(own)}] }}")
     results = str(read_set(statement.domain).apply(onto))
     free = free_iterators(program, replace(statement, iterators=own, domain=results, reduced=(), expr=lit(0)))

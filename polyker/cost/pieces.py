@@ -21,7 +21,7 @@ MAX_UNFOLLOWED_LINES = 5
 
 def waiting(measured: MeasuredStatement, plan: TilePlan, target: Target) -> float:
     """Return the cycles that a statement waits for such operands; those that are copied do not count."""
-    kept = tuple(i for i in measured.statement.iterators if i not in measured.statement.reduced)
+    kept = measured.statement.kept
     blocks = blocking(measured, plan, kept, target) if measured.statement.reduced else None
     cycles = 0.0
     for a in measured.accesses:

@@ -9,11 +9,11 @@ from contextvars import ContextVar
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.memory import fresh, passed
 from polyker.ir.expr import Expr
-from polyker.ir.quasi_affine import lit, subtract
+from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.poly.isl import read_set
-from polyker.poly.symbolic import bounds_of
+from polyker.poly.symbolic import box_of
 
 # Least cycles of a statement for a search to be worth it (chosen: half a microsecond).
 MIN_SEARCHED_CYCLES = 2000.0
@@ -45,8 +45,8 @@ def places(program: TypedProgram, measured: MeasuredStatement) -> Mapping[str, t
         if lo is not None and extent is not None:
             found[i] = lit(lo), lit(extent)
         else:
-            low, high = bounds_of(read_set(measured.statement.domain), d, program)
-            found[i] = low, subtract(high, subtract(low, lit(1)))
+            (low,), (extent_of,) = box_of(program, read_set(measured.statement.domain), range(d, d + 1))
+            found[i] = low, extent_of
     return found
 
 

@@ -200,6 +200,11 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
             return expr
 
 
+def converted(value: Expr, dtype: DType | None) -> Expr:
+    """Return a value in another type; itself where it has that type, or where that is None."""
+    return value if dtype is None or value.dtype == dtype else Cast(dtype, value, dtype)
+
+
 def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Rebuild from the leaves up: `change` sees each node after its children were changed."""
     return replace_parts(expr, _descend, change)

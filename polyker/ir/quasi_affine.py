@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, SizeExpr, transform, walk
@@ -11,6 +11,21 @@ from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, SizeExpr
 def lit(value: int) -> Literal:
     """Return an integer constant of type i64."""
     return Literal(value, i64)
+
+
+def index(name: str) -> IndexExpr:
+    """Return the value of an iterator."""
+    return IndexExpr(name, i64)
+
+
+def indices(names: Iterable[str]) -> tuple[Expr, ...]:
+    """Return the values of iterators, such as the subscripts of an element of a tensor whose dimensions they walk."""
+    return tuple(map(index, names))
+
+
+def renaming(names: Mapping[str, str]) -> dict[str, Expr]:
+    """Return what stands for iterators, by name, that get other names."""
+    return {old: index(new) for old, new in names.items()}
 
 
 def add(*terms: Expr) -> Expr:

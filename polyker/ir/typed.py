@@ -7,7 +7,7 @@ Labels keep the user's names, for messages and printing alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Read, reads_in, walk
+from polyker.ir.quasi_affine import substitute
 
 # The extent of a temporary of which buffers hold parts: whatever its elements are, no array of it is made.
 UNBOUNDED_EXTENT = 1 << 20
@@ -104,6 +105,19 @@ class TypedStatement:
     def reads(self) -> Iterator[Read]:
         """Yield what is read, for the value and for subscripts, gathers' too; equal reads again and again."""
         return reads_in(self.expr, *self.subscripts)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The iterators that are not reduced."""
+        return tuple(i for i in self.iterators if i not in self.reduced)
+
+    def rewritten(self, change: Callable[[Expr], Expr]) -> TypedStatement:
+        """Return the statement with its value and its subscripts changed."""
+        return replace(self, expr=change(self.expr), subscripts=tuple(map(change, self.subscripts)))
+
+    def substituted(self, values: Mapping[str, Expr]) -> TypedStatement:
+        """Return the statement with indices replaced in its value and its subscripts; the domain stays."""
+        return self.rewritten(lambda e: substitute(e, values))
 
     @property
     def reads_own(self) -> bool:

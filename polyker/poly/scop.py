@@ -7,7 +7,7 @@ extent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -125,11 +125,25 @@ def elements_reached(
     return relation.intersect_domain(read_set(statement.domain)).range()
 
 
+def map_onto(
+    program: TypedProgram, statement: TypedStatement, columns: Iterable[str], name: str = "", where: str = ""
+) -> isl.Map:
+    """Return {S[iterators] -> name[columns]} of isl texts over a statement's iterators, such as some of the iterators."""
+    condition = f" : {where}" if where else ""
+    source = f"{statement.name}[{', '.join(statement.iterators)}]"
+    return read_map(f"{parameters(program)}{{ {source} -> {name}[{', '.join(columns)}]{condition} }}")
+
+
+def image(
+    program: TypedProgram, statement: TypedStatement, columns: Iterable[str], name: str = "", where: str = ""
+) -> isl.Set:
+    """Return the values that isl texts over a statement's iterators take together in its instances."""
+    return read_set(statement.domain).apply(map_onto(program, statement, columns, name, where))
+
+
 def values_taken(program: TypedProgram, statement: TypedStatement, columns: Sequence[str]) -> isl.Set:
     """Return the values that isl texts over a statement's iterators take together, such as some of the iterators."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(columns)}] }}")
-    return onto.intersect_domain(read_set(statement.domain)).range()
+    return map_onto(program, statement, columns).intersect_domain(read_set(statement.domain)).range()
 
 
 def tensor_box(program: TypedProgram, tensor: str) -> str:

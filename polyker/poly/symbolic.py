@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import islpy as isl
 
 from polyker.errors import InternalError
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr
-from polyker.ir.quasi_affine import lit
+from polyker.ir.quasi_affine import add, lit, subtract
 from polyker.ir.typed import TypedProgram
 from polyker.poly.affine import expr_of
 from polyker.poly.forms import form_of_aff
@@ -39,6 +41,17 @@ def bounds_of(domain: isl.Set, dimension: int, program: TypedProgram) -> tuple[E
         return lit(0), lit(-1)
     low, high = inside.dim_min(dimension), inside.dim_max(dimension)
     return _combined(low, "minimum"), _combined(high, "maximum")
+
+
+def box_of(program: TypedProgram, points: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Return the least values of dimensions of a set, and how many values there are up to the greatest."""
+    bounds = [bounds_of(points, d, program) for d in dimensions]
+    return tuple(low for low, _ in bounds), tuple(add(subtract(high, low), lit(1)) for low, high in bounds)
+
+
+def from_least(places: Iterable[Expr], lows: Iterable[Expr]) -> tuple[Expr, ...]:
+    """Return places in a box as they are counted from its least ones."""
+    return tuple(subtract(place, low) for place, low in zip(places, lows, strict=True))
 
 
 def _combined(bound: isl.PwAff, op: str) -> Expr:

@@ -425,7 +425,7 @@ class _CpuScheduler:
         epilogue: TypedStatement | None,
     ) -> Nest:
         """Return the nest of a reduction by cache blocks, with the copies of its operands."""
-        kept = tuple(i for i in measured.statement.iterators if i not in measured.statement.reduced)
+        kept = measured.statement.kept
         statement, start, results, before = self.whole(measured, plan, start, kept)
         origin = {i: measured.lo(i) for i in statement.iterators}
         if all(a.read in blocks.packs_columns for a in measured.accesses if a.read and a.stride(plan.vector or "")):

@@ -16,11 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
-    "ir": 1780,
-    "poly": 3300,
+    "ir": 1790,
+    "poly": 3320,
     "machine": 320,
     "cost": 1650,
-    "rewrite": 7460,
+    "rewrite": 7340,
     "schedule": 8480,
     "codegen": 13610,
 }

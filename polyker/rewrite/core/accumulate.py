@@ -7,9 +7,19 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, transform
-from polyker.ir.quasi_affine import add, floordiv, indices_of, is_quasi_affine, lit, mod, print_affine
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read, converted, transform
+from polyker.ir.quasi_affine import (
+    add,
+    floordiv,
+    index,
+    indices,
+    indices_of,
+    is_quasi_affine,
+    lit,
+    mod,
+    print_affine,
+    substitute,
+)
 from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
 from polyker.poly.boxes import across, corners, interval_along, is_box
 from polyker.poly.isl import Set, int_val, read_map, read_set
@@ -30,7 +40,7 @@ class AccumulatorBlock:
 
 @dataclass(frozen=True, slots=True)
 class Accumulated:
-    """The statements that stand for one reduction, in order; `kept` are the iterators of the result, outermost first.
+    """The statements that stand for one reduction, in order.
 
     `numbers`: the iterators of the blocks' numbers. `lanes`: the iterator of the partial sums, or None.
     `element`: the iterators that subscript the accumulators, in order (partial sums have `lanes` after them). `carries`: whether
@@ -41,7 +51,6 @@ class Accumulated:
     update: TypedStatement
     folds: tuple[TypedStatement, ...]
     store: tuple[TypedStatement, ...]
-    kept: tuple[str, ...]
     numbers: tuple[str, ...]
     lanes: str | None
     accumulator: str
@@ -111,73 +120,45 @@ def accumulate(
     the first block is stored, for every element that `start` set, and the others are added.
     """
     blocks, inner, least = layout.blocks, layout.inner, layout.origin
-    results, tiles = stored.results, stored.tiles
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    acc, op = statement.acc, statement.op
-    numbers = tuple(fresh.iterator() for _ in blocks)
-    others = tuple(i for i in kept if i != inner) + numbers
-    element = others + ((inner,) if inner in kept and inner else ())
-    block_element: tuple[Expr, ...] = tuple(add(_index(i), lit(-least.get(i, 0))) for i in element)
-    block_of = {n: floordiv(_index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
-    lane = fresh.iterator() if lanes else None
-    accumulator = fresh.temporary(
-        "acc", acc, tuple(lit(UNBOUNDED_EXTENT) for _ in range(len(block_element) + bool(lanes)))
-    )
-    places = _kept_domain(program, statement, start, kept, blocks, more=results is not None)
-    if blocks and tiles:
-        places = _of_whole_tiles(program, places, (*kept, *numbers), len(numbers), tiles)
-    first = _Named((*kept, *numbers), places, domain_text(places, "X_"))
-    one = identity(op, acc)
-    lane_element = (_index(lane),) if lane else ()
-    begin_iterators = (*first.iterators, *((lane,) if lane else ()))
-    begin_name = fresh.statement()
-    begin_domain = (
-        _with_lane(program, first, begin_name, begin_iterators, lanes.count) if lanes else _rename(first, begin_name)
-    )
-    outer = statement.outer
+    kept, acc, outer = statement.kept, statement.acc, statement.outer
+    numbers = fresh.iterators(len(blocks))
+    iterators = (*kept, *numbers)
+    element = (*(i for i in iterators if i != inner), *((inner,) if inner and inner in kept else ()))
+    here = tuple(add(index(i), lit(-least.get(i, 0))) for i in element)
+    block_of = {n: floordiv(index(b.iterator), b.size) for n, b in zip(numbers, blocks, strict=True)}
+    lane = fresh.iterators(1 if lanes else 0)
+    accumulator = fresh.temporary("acc", acc, (lit(UNBOUNDED_EXTENT),) * len((*element, *lane)))
+    points = _kept_domain(program, statement, start, blocks, more=stored.results is not None)
+    if blocks and stored.tiles:
+        points = _of_whole_tiles(program, points, iterators, len(blocks), stored.tiles)
+    each, lane_of = points, tuple[Expr, ...]()
+    if lanes:
+        each = points.flat_product(read_set(f"{parameters(program)}{{ [{lane[0]}] : 0 <= {lane[0]} < {lanes.count} }}"))
+        lane_of = (mod(floordiv(index(lanes.iterator), lanes.side), lanes.count),)
+    one = identity(statement.op, acc)
     # In order, the terms go on from what the element holds.
     before = Read(statement.target, statement.subscripts, dtype=acc) if statement.in_order else one
-    begin = TypedStatement(
-        begin_name,
-        begin_iterators,
-        outer,
-        begin_domain,
-        accumulator,
-        (*block_element, *lane_element),
-        "set",
-        before,
-        acc,
-    )
-    lane_of = (mod(floordiv(_index(lanes.iterator), lanes.side), lanes.count),) if lanes else ()
-    update = replace(statement, target=accumulator, subscripts=(*_blocked(block_element, block_of), *lane_of))
+    partial = Read(accumulator, (*here, *indices(lane)), dtype=acc)
+    begin = fresh.sets(each, (*iterators, *lane), (accumulator, partial.subscripts), before, outer=outer)
+    places = (*(substitute(s, block_of) for s in here), *lane_of)
+    update = replace(statement, target=accumulator, subscripts=places)
     folds: tuple[TypedStatement, ...] = ()
-    folded = None
-    source, source_element = accumulator, block_element
-    if lanes and lane:
-        folded = fresh.temporary("sum", acc, tuple(lit(UNBOUNDED_EXTENT) for _ in block_element))
-        zero_name, fold_name = fresh.statement(), fresh.statement()
-        zero = TypedStatement(
-            zero_name, first.iterators, outer, _rename(first, zero_name), folded, block_element, "set", one, acc
-        )
-        fold_domain = _with_lane(program, first, fold_name, begin_iterators, lanes.count)
-        partial = Read(accumulator, (*block_element, _index(lane)), dtype=acc)
-        fold = TypedStatement(
-            fold_name, begin_iterators, outer, fold_domain, folded, block_element, op, partial, acc, (lane,)
-        )
-        folds, source, source_element = (zero, fold), folded, block_element
-    result = Read(source, source_element, dtype=acc)
-    region = first if results is None else _region_of(results, first, len(numbers))
-    ended = None
-    if start is not None:
-        ended = _ended(program, fresh, statement, region, len(blocks), result, stored.epilogue)
-    if ended is not None:
-        stores = ended
-    elif start is not None and blocks:
-        stores = _by_blocks(program, fresh, statement, region, numbers, result)
+    folded, result = None, partial
+    if lanes:
+        folded = fresh.temporary("sum", acc, (lit(UNBOUNDED_EXTENT),) * len(element))
+        zero = fresh.sets(points, iterators, (folded, here), one, outer=outer)
+        fold = fresh.sets(each, begin.iterators, (folded, here), partial, outer=outer)
+        folds = (zero, replace(fold, op=statement.op, reduced=lane))
+        result = Read(folded, here, dtype=acc)
+    region = points if stored.results is None else _region_of(stored.results, points, len(blocks))
+    stores = _Stores(program, fresh, statement, iterators, len(blocks), result)
+    if start is None:
+        store, carries = [stores.of(region, starts=statement.in_order)], False
     else:
-        stores = _stores(program, fresh, statement, region, result, start is not None or statement.in_order)
+        store, carries = stores.started(region, stored.epilogue)
+    lane_iterator = lane[0] if lane else None
     return Accumulated(
-        begin, update, folds, stores, kept, numbers, lane, accumulator, folded, element, ended is not None
+        begin, update, folds, tuple(store), numbers, lane_iterator, accumulator, folded, element, carries
     )
 
 
@@ -191,115 +172,83 @@ def _of_whole_tiles(program: TypedProgram, places: Set, iterators: tuple[str, ..
     return places if more.is_subset(places) else more.coalesce()
 
 
-def _region_of(results: Set, first: _Named, blocks: int) -> _Named:
+def _region_of(results: Set, points: Set, blocks: int) -> Set:
     """Return the accumulators' elements that are stored: those of `results`, in each block."""
-    places, count = first.domain, len(first.iterators)
+    count = points.dim(isl.dim_type.set)
     stored = results.insert_dims(isl.dim_type.set, count - blocks, blocks).reset_tuple_id()
     simple = stored
     for d in range(count - blocks, count):
-        simple = simple.intersect(across(interval_along(places, d), d, count))
-    places = simple if simple.is_subset(places) else places.intersect(stored)
-    return _Named(first.iterators, places, domain_text(places, "X_"))
-
-
-def _by_blocks(
-    program: TypedProgram,
-    fresh: Fresh,
-    statement: TypedStatement,
-    region: _Named,
-    numbers: tuple[str, ...],
-    result: Expr,
-) -> tuple[TypedStatement, ...]:
-    """Return the store of the first block's accumulators, and that which adds those of the others."""
-    head = f"{parameters(program)}{{ [{', '.join(region.iterators)}] : "
-    zero = read_set(f"{head}{' and '.join(f'{n} = 0' for n in numbers)} }}")
-    stores: list[TypedStatement] = []
-    for part, starts in ((region.domain.intersect(zero), True), (region.domain.subtract(zero), False)):
-        if not part.is_empty():
-            own = _Named(region.iterators, part, domain_text(part, "X_"))
-            stores += _stores(program, fresh, statement, own, result, starts)
-    return tuple(stores)
-
-
-def _ended(
-    program: TypedProgram,
-    fresh: Fresh,
-    statement: TypedStatement,
-    stored: _Named,
-    blocks: int,
-    result: Expr,
-    epilogue: TypedStatement | None,
-) -> tuple[TypedStatement, ...] | None:
-    """Return the stores of all blocks but the last, and the epilogue in place of that; None where it reads other elements,
-    too."""
-    if epilogue is None or program.tensor(statement.target).dtype != statement.acc:
-        return None
-    kept = len(stored.iterators) - blocks
-    places = stored.domain.reset_tuple_id()
-    box = corners(places) if blocks else ()
-    if box is None:
-        return None
-    numbers = list(range(kept, kept + blocks))
-    last = places.copy()
-    for d in numbers:
-        last = last.fix_val(isl.dim_type.set, d, int_val(box[d][1]))
-    if not last.project_out(isl.dim_type.set, kept, blocks).is_equal(read_set(epilogue.domain).reset_tuple_id()):
-        return None
-    first = places.copy()
-    for d in numbers:
-        first = first.fix_val(isl.dim_type.set, d, int_val(0))
-    stores: list[TypedStatement] = []
-    for part, starts in ((first.subtract(last), True), (places.subtract(first).subtract(last), False)):
-        if not part.is_empty():
-            stores += _stores(
-                program, fresh, statement, _Named(stored.iterators, part, domain_text(part, "X_")), result, starts
-            )
-    before = Read(statement.target, statement.subscripts, dtype=statement.acc)
-    value = Call(COMBINE[statement.op], (before, result), statement.acc) if stores else result
-    name = fresh.statement()
-    final = transform(epilogue.expr, lambda e: value if isinstance(e, Read) and e.tensor == statement.target else e)
-    stores.append(
-        TypedStatement(
-            name, stored.iterators, statement.outer, domain_text(last, name), epilogue.target, epilogue.subscripts, "set",
-            final, epilogue.acc, (), epilogue.span,
-        )
-    )  # fmt: skip
-    return tuple(stores)
-
-
-def _blocked(element: tuple[Expr, ...], block_of: Mapping[str, Expr]) -> tuple[Expr, ...]:
-    """Return the accumulator's subscripts with the blocks' numbers computed from the reduction's iterators."""
-    return tuple(block_of.get(s.name, s) if isinstance(s, IndexExpr) else s for s in element)
-
-
-def _index(name: str) -> IndexExpr:
-    return IndexExpr(name, i64)
+        simple = simple.intersect(across(interval_along(points, d), d, count))
+    return simple if simple.is_subset(points) else points.intersect(stored)
 
 
 @dataclass(frozen=True)
-class _Named:
+class _Stores:
+    """Makes what stores accumulators, each of which `result` reads; the last `blocks` of the iterators number blocks."""
+
+    program: TypedProgram
+    fresh: Fresh
+    statement: TypedStatement
     iterators: tuple[str, ...]
-    domain: isl.Set
-    text: str  # of the domain, its tuple called X_
+    blocks: int
+    result: Read
 
+    def of(self, points: Set, *, starts: bool) -> TypedStatement:
+        """Return the store at some points: an assignment where the result starts there, else an update of what is there."""
+        statement = self.statement
+        dtype = self.program.tensor(statement.target).dtype
+        op, value = "set", converted(self.result, dtype)
+        if not starts and dtype == statement.acc:
+            op = statement.op
+        elif not starts:
+            # Combined in the accumulator's type, and rounded once.
+            into = Cast(statement.acc, Read(statement.target, statement.subscripts, dtype=dtype), statement.acc)
+            value = Cast(dtype, Call(COMBINE[statement.op], (into, self.result), statement.acc), dtype)
+        place = statement.target, statement.subscripts
+        return replace(self.fresh.sets(points, self.iterators, place, value, statement, statement.outer), op=op)
 
-def _rename(first: _Named, name: str) -> str:
-    return first.text.replace("X_[", f"{name}[")
+    def started(self, points: Set, epilogue: TypedStatement | None) -> tuple[list[TypedStatement], bool]:
+        """Return the store of the first block, and that which adds those of the others, and whether the epilogue is in place
+        of the last one's."""
+        numbers = range(len(self.iterators) - self.blocks, len(self.iterators))
+        first = points
+        for d in numbers:
+            first = first.fix_val(isl.dim_type.set, d, int_val(0))
+        last = None if epilogue is None else self._last(points, epilogue, numbers)
+        parts = [(first, True), (points.subtract(first), False)] if numbers else [(points, True)]
+        if last is not None:
+            parts = [(part.subtract(last), starts) for part, starts in parts]
+        # Without blocks there is one store, of a result without elements, too.
+        every = not numbers and last is None
+        stores = [self.of(part, starts=starts) for part, starts in parts if every or not part.is_empty()]
+        if epilogue is None or last is None:
+            return stores, False
+        own = self.statement
+        before = Read(own.target, own.subscripts, dtype=own.acc)
+        value = Call(COMBINE[own.op], (before, self.result), own.acc) if stores else self.result
+        final = transform(epilogue.expr, lambda e: value if isinstance(e, Read) and e.tensor == own.target else e)
+        place = epilogue.target, epilogue.subscripts
+        return [*stores, self.fresh.sets(last, self.iterators, place, final, epilogue, own.outer)], True
 
-
-def _with_lane(program: TypedProgram, first: _Named, name: str, iterators: tuple[str, ...], count: int) -> str:
-    lanes = read_set(f"{parameters(program)}{{ [{iterators[-1]}] : 0 <= {iterators[-1]} < {count} }}")
-    return domain_text(first.domain.flat_product(lanes), name)
+    def _last(self, points: Set, epilogue: TypedStatement, numbers: range) -> Set | None:
+        """Return the elements of the last block; None where the epilogue reads others, too."""
+        box = corners(points) if numbers else ()
+        if box is None or self.program.tensor(self.statement.target).dtype != self.statement.acc:
+            return None
+        last = points
+        for d in numbers:
+            last = last.fix_val(isl.dim_type.set, d, int_val(box[d][1]))
+        reached = last.project_out(isl.dim_type.set, numbers.start, self.blocks)
+        return last if reached.is_equal(read_set(epilogue.domain).reset_tuple_id()) else None
 
 
 def _kept_domain(
     program: TypedProgram,
     statement: TypedStatement,
     start: TypedStatement | None,
-    kept: tuple[str, ...],
     blocks: tuple[AccumulatorBlock, ...],
     *,
-    more: bool = False,
+    more: bool,
 ) -> isl.Set:
     """Return the elements of the accumulator: where the result is started anew, every element of the result; `more`: and
     others."""
@@ -308,7 +257,7 @@ def _kept_domain(
         started = started_elements(program, start, statement, len(blocks)).intersect_params(read_set(program.context))
         if not blocks and not more:
             return started
-    terms = values_taken(program, statement, (*kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
+    terms = values_taken(program, statement, (*statement.kept, *(f"floor({b.iterator}/{b.size})" for b in blocks)))
     return (terms if started is None or started.is_subset(terms) else terms.union(started)).coalesce()
 
 
@@ -316,15 +265,18 @@ def started_elements(
     program: TypedProgram, start: TypedStatement, statement: TypedStatement, blocks: int = 0
 ) -> isl.Set:
     """Return the values of a reduction's kept iterators whose elements `start` sets, followed by so many zeros."""
-    columns = (*(i for i in statement.iterators if i not in statement.reduced), *("0" for _ in range(blocks)))
+    columns = (*statement.kept, *("0" for _ in range(blocks)))
     if not all(isinstance(s, IndexExpr) for s in statement.subscripts):
         # It reaches all of them (see `starts_fresh`); outside its domain other values may be the same elements.
         return values_taken(program, statement, columns)
-    # The start's iterators are the element's subscripts, maybe in another order.
-    reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
-    target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
-    onto = read_map(f"{parameters(program)}{{ {start.name}[{target}] -> [{', '.join(columns)}] }}")
+    onto = read_map(f"{parameters(program)}{{ {_as_start(start, statement)} -> [{', '.join(columns)}] }}")
     return read_set(start.domain).apply(onto)
+
+
+def _as_start(start: TypedStatement, statement: TypedStatement) -> str:
+    """Return the instance of `start` that sets a statement's element; its iterators may be in another order."""
+    reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
+    return f"{start.name}[{', '.join(print_affine(reached[index(i)]) for i in start.iterators)}]"
 
 
 def started_apart(
@@ -334,10 +286,8 @@ def started_apart(
 
     `results`: the values of the reduction's kept iterators that have terms.
     """
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
-    reached = dict(zip(start.subscripts, statement.subscripts, strict=True))
-    target = ", ".join(print_affine(reached[_index(i)]) for i in start.iterators)
-    onto = read_map(f"{parameters(program)}{{ [{', '.join(kept)}] -> {start.name}[{target}] }}")
+    kept = ", ".join(statement.kept)
+    onto = read_map(f"{parameters(program)}{{ [{kept}] -> {_as_start(start, statement)} }}")
     here = read_set(start.domain).intersect(results.apply(onto)).coalesce()
     rest = read_set(start.domain).subtract(here).coalesce()
     own = replace(start, domain=domain_text(here, start.name))
@@ -347,60 +297,26 @@ def started_apart(
     return own, replace(start, name=name, domain=domain_text(rest, name))
 
 
-def _stores(
-    program: TypedProgram, fresh: Fresh, statement: TypedStatement, first: _Named, result: Expr, starts: bool
-) -> tuple[TypedStatement, ...]:
-    """Return the store of the accumulator: an assignment where the result starts here, else an update of what is there."""
-    dtype = program.tensor(statement.target).dtype
-    op, value = "set", result if dtype == statement.acc else Cast(dtype, result, dtype)
-    if not starts and dtype == statement.acc:
-        op = statement.op
-    elif not starts:
-        # Combined in the accumulator's type, and rounded once.
-        into = Cast(statement.acc, Read(statement.target, statement.subscripts, dtype=dtype), statement.acc)
-        value = Cast(dtype, Call(COMBINE[statement.op], (into, result), statement.acc), dtype)
-    name = fresh.statement()
-    domain = _rename(first, name)
-    return (
-        TypedStatement(
-            name, first.iterators, statement.outer, domain, statement.target, statement.subscripts, op, value, dtype, (),
-            statement.span,
-        ),
-    )  # fmt: skip
-
-
 def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement: TypedStatement) -> bool:
     """Whether `start` set the elements that the statement reaches to the identity; the kept iterators are its elements, one to
     one.
 
     Where terms read the target itself, what other elements hold meanwhile matters.
     """
-    if (
-        statement.reads_own
-        or start is None
-        or start.op != "set"
-        or start.target != statement.target
-        or start.outer
-        or statement.outer
-    ):
+    if statement.reads_own or start is None or start.op != "set" or start.target != statement.target:
         return False
-    if start.expr != identity(statement.op, program.tensor(statement.target).dtype) or not isinstance(
-        start.expr, Literal
-    ):
+    if start.outer or statement.outer or start.expr != identity(statement.op, program.tensor(statement.target).dtype):
         return False
-    kept = [i for i in statement.iterators if i not in statement.reduced]
-    names = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
-    own = [s.name for s in start.subscripts if isinstance(s, IndexExpr)]
-    whole = own == list(start.iterators) and len(own) == len(start.subscripts)
+    if start.subscripts != indices(start.iterators):
+        return False
     box = read_set(tensor_box(program, start.target)).set_tuple_name(start.name)
     box = box.intersect_params(read_set(program.context)) if program.sizes else box
     if not box.is_subset(read_set(start.domain)):
         reached = elements_written(program, statement).set_tuple_name(start.name)
-        if not whole or not reached.is_subset(read_set(start.domain)):
+        if not reached.is_subset(read_set(start.domain)):
             return False
-    if not whole:
-        return False
-    if len(names) == len(statement.subscripts) and sorted(names) == sorted(kept):
+    names = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
+    if len(names) == len(statement.subscripts) and sorted(names) == sorted(statement.kept):
         return True
     if not all(map(is_quasi_affine, statement.subscripts)):
         return False
@@ -408,12 +324,12 @@ def starts_fresh(program: TypedProgram, start: TypedStatement | None, statement:
         return False
     reached = elements_written(program, statement).set_tuple_name(start.name)
     started = read_set(start.domain).intersect_params(read_set(program.context))
-    return _one_to_one(program, statement, kept) and started.is_subset(reached)
+    return _one_to_one(program, statement) and started.is_subset(reached)
 
 
-def _one_to_one(program: TypedProgram, statement: TypedStatement, kept: list[str]) -> bool:
+def _one_to_one(program: TypedProgram, statement: TypedStatement) -> bool:
     """Whether no two values of the kept iterators are one element, as in O[2*q+p] for p in 0:2."""
     elements = read_map(
-        f"{parameters(program)}{{ [{', '.join(kept)}] -> [{', '.join(map(print_affine, statement.subscripts))}] }}"
+        f"{parameters(program)}{{ [{', '.join(statement.kept)}] -> [{', '.join(map(print_affine, statement.subscripts))}] }}"
     )
-    return bool(elements.intersect_domain(values_taken(program, statement, tuple(kept))).is_injective())
+    return bool(elements.intersect_domain(values_taken(program, statement, statement.kept)).is_injective())

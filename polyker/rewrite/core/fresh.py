@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr
 from polyker.ir.reductions import identity as identity
-from polyker.ir.typed import Outside, Role, TypedNode, TypedProgram, TypedTensor
+from polyker.ir.typed import Outside, Role, TypedNode, TypedProgram, TypedStatement, TypedTensor
+from polyker.poly.isl import Set
+from polyker.poly.scop import domain_text
 
 
 @dataclass
@@ -35,6 +37,29 @@ class Fresh:
         """Return a new iterator's name."""
         self._iterator += 1
         return f"i{self._iterator - 1}"
+
+    def iterators(self, count: int) -> tuple[str, ...]:
+        """Return so many new iterators' names."""
+        return tuple(self.iterator() for _ in range(count))
+
+    def sets(
+        self,
+        points: Set,
+        iterators: tuple[str, ...],
+        place: tuple[str, tuple[Expr, ...]],
+        value: Expr,
+        like: TypedStatement | None = None,
+        outer: int = 0,
+    ) -> TypedStatement:
+        """Return a new statement that sets elements of a tensor, `place` being its name and their subscripts.
+
+        `points`: the values of the iterators. `like`: the statement whose place in the text it has.
+        """
+        assert value.dtype is not None
+        name, span = self.statement(), None if like is None else like.span
+        return TypedStatement(
+            name, iterators, outer, domain_text(points, name), *place, "set", value, value.dtype, (), span
+        )
 
     def temporary(self, label: str, dtype: DType, shape: tuple[Expr, ...], outside: Outside | None = None) -> str:
         """Add a temporary and return its name."""

@@ -111,7 +111,7 @@ def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
 def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> tuple[TypedStatement, TypedStatement]:
     """Return the reduction on one side of the diagonal, and the copy."""
     domain, name = read_set(statement.domain).reset_tuple_id(), fresh.statement()
-    kept = tuple(n for n in statement.iterators if n not in statement.reduced)
+    kept = statement.kept
     side = read_set(f"{{ [{', '.join(statement.iterators)}] : {j} <= {i} }}")
     half = replace(statement, domain=domain_text(domain.intersect(side), statement.name))
     onto = read_map(f"{{ [{', '.join(statement.iterators)}] -> [{', '.join(kept)}] : {j} > {i} }}")

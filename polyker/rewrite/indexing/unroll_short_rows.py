@@ -56,7 +56,7 @@ def sum_short_rows(program: TypedProgram, layout: Layouts) -> TypedProgram:
 
 def _is_apart(statement: TypedStatement, access: MemoryAccess) -> bool:
     """Whether an access moves with all the results' iterators but those of few values."""
-    others = {i for i in statement.iterators if i not in statement.reduced and not access.stride(i)}
+    others = {i for i in statement.kept if not access.stride(i)}
     domain = read_set(statement.domain)
     found = [ends(domain, statement.iterators.index(i)) for i in others]
     return all(e is not None and e[1] - e[0] < MAX_SHUFFLED_STRIDE for e in found)

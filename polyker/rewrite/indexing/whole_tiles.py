@@ -58,7 +58,7 @@ def whole_tiles(
     are its own, moved outside; else they are the text's, and what is read in them may change: an additional instance reads only
     what results read in the same iteration, and the statement writes none of it.
     """
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     tiles = tuple(t for t in tiles if t[1] > 1 and t[0] in kept)
     if not tiles:
         return None

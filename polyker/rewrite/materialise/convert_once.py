@@ -88,7 +88,7 @@ class _Converter:
         points = prod(measured.extent(i) for i in statement.iterators)
         if points < MIN_SEARCHED_CYCLES:
             return frozenset()
-        free = tuple(i for i in statement.iterators if i not in statement.reduced)
+        free = statement.kept
         plan = choose(measured, free, statement.reduced, self.target)
         each = {e: _converting(plan, e) for e in casts}
         total = points * (plan.cost + sum(each.values()))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from polyker.ir.dtypes import bool_, u8
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 
 _REDUCTIONS = {"any": "max", "all": "min"}
 _OPERATIONS = {"and": "minimum", "or": "maximum"}
@@ -21,18 +21,13 @@ _OPERATIONS = {"and": "minimum", "or": "maximum"}
 def count_truths(program: TypedProgram) -> TypedProgram:
     """Return the program with bytes in place of booleans where a reduction has nothing else."""
 
-    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-        return tuple(replace(n, body=visit(n.body)) if isinstance(n, TypedLoop) else _counted(n) for n in body)
-
-    return replace(program, body=visit(program.body))
+    return replace(program, body=replaced(program.body, lambda s: (_counted(s),)))
 
 
 def _counted(statement: TypedStatement) -> TypedStatement:
     """Return the statement over bytes: where each result has an element of its own, an accumulator has another type at no
     cost."""
-    own = set(statement.iterators) - set(statement.reduced) <= {
-        s.name for s in statement.subscripts if isinstance(s, IndexExpr)
-    }
+    own = set(statement.kept) <= {s.name for s in statement.subscripts if isinstance(s, IndexExpr)}
     if statement.op not in _REDUCTIONS or not statement.reduced or not own:
         return statement
     value = _bytes(statement.expr)

@@ -10,12 +10,13 @@ import islpy as isl
 
 from polyker.errors.shapes import NOTHING_TO_CHOOSE
 from polyker.ir.dtypes import DType, bool_, i32, i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, rebuild, transform
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, converted, rebuild, transform
 from polyker.ir.promotion import integer_range
 from polyker.ir.reductions import admitted
 from polyker.ir.typed import Outside, TypedProgram, TypedStatement
 from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import read_set
+from polyker.rewrite.core.exponentials import finite, log_of_sum, shifted_exp
 from polyker.rewrite.core.fresh import Fresh
 
 
@@ -63,7 +64,7 @@ class Site:
         assert place.dtype is not None
         some = Call("lt", (place, Literal(none, place.dtype)), bool_)
         inside = Call("where", (some, Literal(0, i64), Literal(1, i64)), i64)
-        return Call("add", (_to(place, i64), Read(zero, (inside,), dtype=i64)), i64)
+        return Call("add", (converted(place, i64), Read(zero, (inside,), dtype=i64)), i64)
 
     def inside(self, expr: Reduce, other: Reduce) -> Reduce:
         """Return `expr`, which stood beside `other`, as it stands in `other`'s body: other's iterators come before its own."""
@@ -89,7 +90,7 @@ def _mean(expr: Reduce, site: Site) -> Expr:
     assert expr.acc is not None
     total = _of_admitted(replace(expr, op="sum", dtype=expr.acc))
     count = _count(expr, site)
-    return _to(Call("div", (total, Cast(expr.acc, count, expr.acc)), expr.acc), expr.dtype)
+    return converted(Call("div", (total, Cast(expr.acc, count, expr.acc)), expr.acc), expr.dtype)
 
 
 def _count(expr: Reduce, site: Site) -> Expr:
@@ -120,23 +121,11 @@ def _logsumexp(expr: Reduce, site: Site) -> Expr:
     acc = expr.acc
     assert acc is not None
     greatest = replace(expr, op="max", dtype=acc)
-    # An infinite maximum is not subtracted: inf - inf would be NaN where the answer is inf (or -inf, over nothing).
     other = site.copy(expr)
-    shift = _finite_or_zero(site.inside(greatest, other), acc)
-    # The algebra of the exponential: a sum of exp(x) is exp(m) times that of exp(x - m).
-    inner = Call("exp", (Call("add", (other.body, Call("neg", (shift,), acc)), acc),), acc)
+    inner = shifted_exp(other.body, finite(site.inside(greatest, other)))
     total = replace(other, op="sum", body=inner, dtype=acc)
     # The maximum of every element comes first: the sum, of elements with terms, reads the same one.
-    again = _finite_or_zero(greatest, acc)
-    return _to(Call("add", (again, Call("log", (total,), acc)), acc), expr.dtype)
-
-
-def _finite_or_zero(value: Expr, dtype: DType) -> Expr:
-    if dtype.kind == "c":
-        return Literal(0, dtype)
-    size = Call("abs", (value,), dtype)
-    finite = Call("lt", (size, Literal(float("inf"), dtype)), bool_)
-    return Call("where", (finite, value, Literal(0, dtype)), dtype)
+    return converted(log_of_sum(finite(greatest), total), expr.dtype)
 
 
 def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
@@ -152,11 +141,11 @@ def _argument(op: str) -> Callable[[Reduce, Site], Expr]:
         if other.conditions:
             hit = Call("and", (other.conditions[0], hit), bool_)
         held = _place_type(other, site)
-        place: Expr = _to(IndexExpr(other.ranges[0].index, i64), held)
+        place: Expr = converted(IndexExpr(other.ranges[0].index, i64), held)
         none = integer_range(held)[1]  # greater than every index
         value = Call("where", (hit, place, Literal(none, held)), held)
         first = replace(other, op="min", body=value, conditions=(), dtype=held, acc=held)
-        return site.found(first, none, expr) if expr.conditions else _to(first, i64)
+        return site.found(first, none, expr) if expr.conditions else converted(first, i64)
 
     return expand
 
@@ -175,7 +164,3 @@ _EXPANSIONS: dict[str, Callable[[Reduce, Site], Expr]] = {
     "argmax": _argument("max"),
     "argmin": _argument("min"),
 }
-
-
-def _to(expr: Expr, dtype: DType | None) -> Expr:
-    return expr if dtype is None or expr.dtype == dtype else Cast(dtype, expr, dtype)

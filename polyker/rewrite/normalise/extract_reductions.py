@@ -11,13 +11,21 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Cast, Expr, IndexExpr, Read, Reduce, children, rebuild, walk
-from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine, lit, substitute, subtract
+from polyker.ir.expr import Expr, IndexExpr, Read, Reduce, children, converted, rebuild, walk
+from polyker.ir.quasi_affine import (
+    coefficients,
+    index,
+    indices,
+    indices_of,
+    is_quasi_affine,
+    lit,
+    renaming,
+    substitute,
+)
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters
-from polyker.poly.symbolic import bounds_of
+from polyker.poly.scop import access_relation, parameters
+from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.normalise.expand_reductions import expand_reductions
 from polyker.rewrite.normalise.log_sums import log_sums
@@ -41,9 +49,8 @@ def extract_reductions(program: TypedProgram) -> TypedProgram:
 
 def _zero(fresh: Fresh, tensor: str) -> TypedStatement:
     """Return the statement that sets the one element of a tensor, which is gathered to say that nothing is chosen."""
-    name, iterator = fresh.statement(), fresh.iterator()
-    domain, place = f"{{ {name}[{iterator}] : {iterator} = 0 }}", (IndexExpr(iterator, i64),)
-    return TypedStatement(name, (iterator,), 0, domain, tensor, place, "set", lit(0), i64)
+    iterators = fresh.iterators(1)
+    return fresh.sets(read_set("{ [i] : i = 0 }"), iterators, (tensor, indices(iterators)), lit(0))
 
 
 def _extract(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> list[TypedNode]:
@@ -89,13 +96,11 @@ def _written_out(statement: TypedStatement) -> TypedStatement:
         if not points:
             return expr
         at = ({i: lit(n) for i, n in zip(own, point, strict=True)} for point in points)
-        terms = [substitute(expr.body, values) for values in at]
-        if expr.body.dtype != expr.acc:
-            terms = [Cast(expr.acc, t, expr.acc) for t in terms]
+        terms = [converted(substitute(expr.body, values), expr.acc) for values in at]
         value = terms[0]
         for term in terms[1:]:
             value = combined(_UPDATES[expr.op], expr.acc, value, term)
-        return value if expr.dtype in (None, expr.acc) else Cast(expr.dtype, value, expr.dtype)
+        return converted(value, expr.dtype)
 
     return replace(statement, expr=change(statement.expr))
 
@@ -226,26 +231,20 @@ class _Lift:
         used = self._used(expr, around, own, domain, whole, keep)
         terms = self._onto(whole, around + own, used + own)
         elements = self._onto(domain, around, used)
-        canonical = {i: IndexExpr(f"k{n}", i64) for n, i in enumerate(used + own)}
+        canonical = {i: index(f"k{n}") for n, i in enumerate(used + own)}
         shape_of_body = repr(substitute(expr.body, canonical))
         for found in self.found:
             same = found.op == expr.op and found.body == shape_of_body and found.domain.is_equal(terms)
             if same and elements.is_subset(found.elements):
-                here = {i: IndexExpr(j, i64) for i, j in zip(found.used, used, strict=True)}
+                here = renaming(dict(zip(found.used, used, strict=True)))
                 place = tuple(substitute(e, here) for e in found.read.subscripts)
-                return _converted(replace(found.read, subscripts=place), expr)
-        read = self._statements(expr, used, own, elements, terms)
+                return converted(replace(found.read, subscripts=place), expr.dtype)
+        assert expr.acc is not None
+        lows, extents = box_of(self.program, elements, range(len(used)))
+        read = Read(self.fresh.temporary(expr.op, expr.acc, extents), from_least(indices(used), lows), dtype=expr.acc)
+        self._reduction(expr, (used, own), (read.tensor, read.subscripts), elements, terms)
         self.found.append(_LiftedReduction(expr.op, shape_of_body, terms, elements, used, read))
-        return _converted(read, expr)
-
-    def _subscripts(self, used: tuple[str, ...], elements: isl.Set) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-        """Return the temporary's subscripts, from 0, and its extents."""
-        subscripts, extents = [], []
-        for d, iterator in enumerate(used):
-            low, high = bounds_of(elements, d, self.program)
-            subscripts.append(subtract(IndexExpr(iterator, i64), low))
-            extents.append(subtract(high, subtract(low, lit(1))))
-        return tuple(subscripts), tuple(extents)
+        return converted(read, expr.dtype)
 
     def _used(
         self,
@@ -278,16 +277,6 @@ class _Lift:
         places = [i for t in self.statement.subscripts for i in around if i in indices_of(t)]
         return tuple(dict.fromkeys((*around[: self.statement.outer], *places, *around)))
 
-    def _statements(
-        self, expr: Reduce, used: tuple[str, ...], own: tuple[str, ...], elements: isl.Set, terms: isl.Set
-    ) -> Read:
-        acc = expr.acc
-        assert acc is not None
-        subscripts, extents = self._subscripts(used, elements)
-        name = self.fresh.temporary(expr.op, acc, extents)
-        self._reduction(expr, (used, own), (name, subscripts), elements, terms)
-        return Read(name, subscripts, dtype=acc)
-
     def _reduction(
         self,
         expr: Reduce,
@@ -297,17 +286,8 @@ class _Lift:
         terms: isl.Set,
     ) -> None:
         """Add the statements that start a reduction's elements and combine its terms; `iterators`: kept, and reduced ones."""
-        acc, op, (kept, own), (tensor, subscripts) = expr.acc, _UPDATES[expr.op], iterators, target
+        acc, op, (kept, own), outer = expr.acc, _UPDATES[expr.op], iterators, self.statement.outer
         assert acc is not None
-        outer, span, zero = self.statement.outer, self.statement.span, identity(op, acc)
-        start, update = self.fresh.statement(), self.fresh.statement()
-        started, summed = domain_text(elements, start), domain_text(terms, update)
-        self.statements += [
-            TypedStatement(start, kept, outer, started, tensor, subscripts, "set", zero, acc, (), span),
-            TypedStatement(update, kept + own, outer, summed, tensor, subscripts, op, expr.body, acc, own, span),
-        ]
-
-
-def _converted(read: Read, expr: Reduce) -> Expr:
-    """Return what is read in the reduction's own type: `acc=` may have accumulated it in another."""
-    return read if expr.dtype is None or read.dtype == expr.dtype else Cast(expr.dtype, read, expr.dtype)
+        start = self.fresh.sets(elements, kept, target, identity(op, acc), self.statement, outer)
+        update = self.fresh.sets(terms, kept + own, target, expr.body, self.statement, outer)
+        self.statements += [start, replace(update, op=op, acc=acc, reduced=own)]

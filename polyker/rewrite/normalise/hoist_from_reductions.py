@@ -142,9 +142,8 @@ class _Terms:
         for d in reversed(range(len(self.statement.iterators))):
             if self.statement.iterators[d] in self.statement.reduced:
                 reached = reached.project_out(dim.set, d, 1)
-        kept = [i for i in self.statement.iterators if i not in self.statement.reduced]
-        elements = [s.name for s in self.statement.subscripts if isinstance(s, IndexExpr)]
-        if kept != elements:
+        elements = tuple(s.name for s in self.statement.subscripts if isinstance(s, IndexExpr))
+        if self.statement.kept != elements:
             return False  # the start's dimensions are in another order
         started = read_set(self.start.domain).intersect_params(read_set(self.program.context))
         return bool(started.reset_tuple_id().is_subset(reached.reset_tuple_id()))

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import DType, bool_, i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read
-from polyker.ir.quasi_affine import indices_of, is_quasi_affine
+from polyker.ir.expr import Call, Expr, Read, converted
+from polyker.ir.quasi_affine import indices, indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, elements_written, parameters, tensor_box
-from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.poly.scop import access_relation, domain_text, elements_written, image, map_onto, tensor_box
+from polyker.rewrite.core.exponentials import finite, log_of_sum, shifted_exp
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.normalise.start_reductions import start_of
 
 
 def log_sums(program: TypedProgram) -> TypedProgram:
@@ -38,7 +39,7 @@ def log_sums(program: TypedProgram) -> TypedProgram:
             if s.op == "logsumexp" and (s.target in known or isinstance(node, TypedLoop) or s.reads_own):
                 missing = elements.subtract(held[s.target]) if s.target in held else elements
                 if not missing.is_empty():
-                    body.append(_start(program, fresh, s, missing))
+                    body.append(start_of(program, fresh, s, missing))
                 known[s.target] = elements
             held[s.target] = held[s.target].union(elements).coalesce() if s.target in held else elements
 
@@ -64,21 +65,12 @@ def _started(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     return _box(program, statement.target) if statement.defines is None else read_set(statement.defines)
 
 
-def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, elements: isl.Set) -> TypedStatement:
-    """Return the statement that sets elements to the identity."""
-    iterators = tuple(fresh.iterator() for _ in program.tensor(statement.target).shape)
-    name, dtype = fresh.statement(), program.tensor(statement.target).dtype
-    places, value = tuple(IndexExpr(i, i64) for i in iterators), identity("max", dtype)
-    text = domain_text(elements, name)
-    return TypedStatement(name, iterators, 0, text, statement.target, places, "set", value, dtype, (), statement.span)
-
-
 def _one_by_one(program: TypedProgram, s: TypedStatement) -> TypedStatement:
     """Return `L = log(exp(L) + exp(X))` for each term, run in the order of the text."""
-    old = _as(Read(s.target, s.subscripts, dtype=program.tensor(s.target).dtype), s.acc)
-    shift = _finite(Call("maximum", (old, s.expr), s.acc))
-    total = Call("add", (_shifted(old, shift), _shifted(s.expr, shift)), s.acc)
-    return replace(s, op="set", expr=_logarithm(shift, total), reduced=(), defines=None)
+    old = converted(Read(s.target, s.subscripts, dtype=program.tensor(s.target).dtype), s.acc)
+    shift = finite(Call("maximum", (old, s.expr), s.acc))
+    total = Call("add", (shifted_exp(old, shift), shifted_exp(s.expr, shift)), s.acc)
+    return replace(s, op="set", expr=log_of_sum(shift, total), reduced=(), defines=None)
 
 
 @dataclass(frozen=True)
@@ -98,15 +90,12 @@ class _Sums:
             self.fresh.temporary(target.label if gathers else label, s.acc, target.shape) for label in ("max", "sum")
         )
         iterators, places, elements = self._elements()
-        shift = _finite(Read(greatest, places, dtype=s.acc))
-        old = _as(Read(s.target, places, dtype=target.dtype), s.acc)
+        shift = finite(Read(greatest, places, dtype=s.acc))
+        old = converted(Read(s.target, places, dtype=target.dtype), s.acc)
         outer = s.outer if self.adds else 0
 
         def put(tensor: str, value: Expr) -> TypedStatement:
-            name = self.fresh.statement()
-            return TypedStatement(
-                name, iterators, outer, domain_text(elements, name), tensor, places, "set", value, s.acc, (), s.span
-            )
+            return self.fresh.sets(elements, iterators, (tensor, places), value, s, outer)
 
         def update(tensor: str, op: str, term: Expr) -> TypedStatement:
             name = self.fresh.statement()
@@ -118,9 +107,9 @@ class _Sums:
             yield put(greatest, old)
         yield update(greatest, "max", s.expr)
         if self.adds:
-            yield put(total, _shifted(old, shift))
-        yield update(total, "add", _shifted(s.expr, _finite(Read(greatest, s.subscripts, dtype=s.acc))))
-        yield put(s.target, _logarithm(shift, Read(total, places, dtype=s.acc)))
+            yield put(total, shifted_exp(old, shift))
+        yield update(total, "add", shifted_exp(s.expr, finite(Read(greatest, s.subscripts, dtype=s.acc))))
+        yield put(s.target, log_of_sum(shift, Read(total, places, dtype=s.acc)))
 
     def _elements(self) -> tuple[tuple[str, ...], tuple[Expr, ...], isl.Set]:
         """Return iterators over the elements that are written, their subscripts, and the set of their values.
@@ -129,44 +118,18 @@ class _Sums:
         """
         s, outer = self.statement, self.statement.iterators[: self.statement.outer] if self.adds else ()
         if not self.adds:
-            iterators = tuple(self.fresh.iterator() for _ in s.subscripts)
-            return iterators, tuple(IndexExpr(i, i64) for i in iterators), _started(self.program, s)
-        domain = read_set(s.domain)
+            iterators = self.fresh.iterators(len(s.subscripts))
+            return iterators, indices(iterators), _started(self.program, s)
         kept = tuple(i for i in s.iterators if i in outer or any(i in indices_of(e) for e in s.subscripts))
-        head = parameters(self.program)
         if all(map(is_quasi_affine, s.subscripts)):
-            onto = read_map(f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> [{', '.join(kept)}] }}")
-            values = domain.apply(onto)
+            values = image(self.program, s, kept)
             around = replace(s, iterators=kept, name="E")
             elements = read_map(access_relation(self.program, around, s.target, s.subscripts))
             elements = elements.intersect_domain(values.set_tuple_name("E"))
-            each = read_map(f"{head}{{ E[{', '.join(kept)}] -> [{', '.join(outer)}] }}")
-            if each.range_product(
-                elements
-            ).is_injective():  # instances of one iteration around reach different elements
+            # Instances of one iteration around reach different elements.
+            if map_onto(self.program, around, outer).range_product(elements).is_injective():
                 return kept, s.subscripts, values
-        iterators = (*outer, *(self.fresh.iterator() for _ in s.subscripts))
-        reached = read_map(access_relation(self.program, s, s.target, s.subscripts)).intersect_domain(domain)
-        pairs = read_map(f"{head}{{ {s.name}[{', '.join(s.iterators)}] -> [{', '.join(outer)}] }}")
-        both = pairs.range_product(reached).range().flatten()
-        return iterators, tuple(IndexExpr(i, i64) for i in iterators[len(outer) :]), both.reset_tuple_id()
-
-
-def _as(value: Expr, dtype: DType) -> Expr:
-    return value if value.dtype == dtype else Cast(dtype, value, dtype)
-
-
-def _finite(value: Expr) -> Expr:
-    """Return a value, or 0 where it is no finite number: inf - inf would be NaN where the answer is inf."""
-    dtype = value.dtype
-    assert dtype is not None
-    test = Call("lt", (Call("abs", (value,), dtype), Literal(float("inf"), dtype)), bool_)
-    return Call("where", (test, value, Literal(0, dtype)), dtype)
-
-
-def _shifted(value: Expr, shift: Expr) -> Expr:
-    return Call("exp", (Call("add", (value, Call("neg", (shift,), value.dtype)), value.dtype),), value.dtype)
-
-
-def _logarithm(shift: Expr, total: Expr) -> Expr:
-    return Call("add", (shift, Call("log", (total,), total.dtype)), total.dtype)
+        inner = self.fresh.iterators(len(s.subscripts))
+        reached = read_map(access_relation(self.program, s, s.target, s.subscripts))
+        pairs = map_onto(self.program, s, outer).range_product(reached.intersect_domain(read_set(s.domain)))
+        return (*outer, *inner), indices(inner), pairs.range().flatten().reset_tuple_id()

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import IndexExpr, Read
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.expr import Read
+from polyker.ir.quasi_affine import indices, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, elements_reached, elements_written, parameters, tensor_box
+from polyker.poly.isl import read_set
+from polyker.poly.scop import elements_reached, elements_written, image, tensor_box
 from polyker.rewrite.core.fresh import Fresh, identity
 
 
@@ -48,7 +47,7 @@ def start_reductions(program: TypedProgram) -> TypedProgram:
                 elements = None if elements.is_empty() else elements
             if elements is not None:
                 body.insert(
-                    _place(program, body, statement.target, elements), _start(program, fresh, statement, elements)
+                    _place(program, body, statement.target, elements), start_of(program, fresh, statement, elements)
                 )
                 define(statement.target, elements)
         for statement in statements_of((node,)):
@@ -92,16 +91,11 @@ def _each(body: tuple[TypedNode, ...]) -> Iterator[tuple[TypedStatement | None, 
 
 def _starts(program: TypedProgram, before: TypedStatement, statement: TypedStatement) -> bool:
     """Whether in each iteration of the loops around both a statement sets the elements that a reduction combines with."""
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
     if (before.op, before.target, before.subscripts) != ("set", statement.target, statement.subscripts):
         return False
-    if before.scatters:
+    if before.scatters or before.iterators != statement.kept or before.outer != statement.outer:
         return False
-    if before.iterators != kept or before.outer != statement.outer:
-        return False
-    onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {before.name}[{', '.join(kept)}] }}"
-    reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
-    return bool(reached.is_subset(read_set(before.domain)))
+    return bool(image(program, statement, statement.kept, before.name).is_subset(read_set(before.domain)))
 
 
 def _elements_to_start(program: TypedProgram, statement: TypedStatement, defined: isl.Set | None) -> isl.Set | None:
@@ -134,13 +128,9 @@ def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
     return found
 
 
-def _start(program: TypedProgram, fresh: Fresh, statement: TypedStatement, elements: isl.Set) -> TypedStatement:
+def start_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement, elements: isl.Set) -> TypedStatement:
+    """Return the statement that sets elements of a statement's target to the identity of its reduction."""
     tensor = program.tensor(statement.target)
-    name = fresh.statement()
-    iterators = tuple(fresh.iterator() for _ in tensor.shape)
-    domain = domain_text(elements, name)
+    iterators = fresh.iterators(len(tensor.shape))
     value = identity("add" if statement.scatters else statement.op, tensor.dtype)
-    places = tuple(IndexExpr(i, dtype=i64) for i in iterators)
-    return TypedStatement(
-        name, iterators, 0, domain, tensor.name, places, "set", value, tensor.dtype, (), statement.span
-    )
+    return fresh.sets(elements, iterators, (tensor.name, indices(iterators)), value, statement)

@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
 from polyker.ir.expr import Cast, IndexExpr, Read
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.quasi_affine import indices, is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.scop import access_relation, map_onto, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 
 
@@ -35,32 +34,27 @@ def _shares_elements(program: TypedProgram, statement: TypedStatement) -> bool:
     if statement.outer and not all(map(is_quasi_affine, statement.subscripts)):
         return False  # each time around all elements would be copied, whichever are reached
     alone = {s.name for s in statement.subscripts if isinstance(s, IndexExpr)}
-    return not set(statement.iterators) - set(statement.reduced) <= alone
+    return not set(statement.kept) <= alone
 
 
 def _widened(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> tuple[TypedStatement, ...]:
     target, acc = program.tensor(statement.target), statement.acc
     wide = fresh.temporary(target.label, acc, target.shape)
     outer = statement.outer
-    inner = tuple(fresh.iterator() for _ in target.shape)
-    element, iterators = tuple(IndexExpr(i, i64) for i in inner), (*statement.iterators[:outer], *inner)
+    inner = fresh.iterators(len(target.shape))
+    element, iterators = indices(inner), (*statement.iterators[:outer], *inner)
     box = _reached(program, statement) if outer else read_set(tensor_box(program, target.name))
-    before, after = fresh.statement(), fresh.statement()
     start = Cast(acc, Read(target.name, element, dtype=target.dtype), acc)
     end = Cast(target.dtype, Read(wide, element, dtype=acc), target.dtype)
-    span = statement.span
     return (
-        TypedStatement(before, iterators, outer, domain_text(box, before), wide, element, "set", start, acc, (), span),
+        fresh.sets(box, iterators, (wide, element), start, statement, outer),
         replace(statement, target=wide),
-        TypedStatement(
-            after, iterators, outer, domain_text(box, after), target.name, element, "set", end, target.dtype, (), span
-        ),
+        fresh.sets(box, iterators, (target.name, element), end, statement, outer),
     )
 
 
 def _reached(program: TypedProgram, statement: TypedStatement) -> isl.Set:
     """Return the iterations of the loops around a statement together with the elements that it reaches in each."""
-    around, every = ", ".join(statement.iterators[: statement.outer]), ", ".join(statement.iterators)
-    times = read_map(f"{parameters(program)}{{ {statement.name}[{every}] -> [{around}] }}")
+    times = map_onto(program, statement, statement.iterators[: statement.outer])
     elements = read_map(access_relation(program, statement, statement.target, statement.subscripts))
     return read_set(statement.domain).apply(times.flat_range_product(elements))

@@ -187,7 +187,7 @@ def _bytes_together(factor: Factor, measured: MeasuredStatement, term: str, coun
 
 def _is_along(statement: TypedStatement, factors: tuple[Factor, Factor]) -> bool:
     """Whether vectors can but run along the reduction: what moves with a result is read where it lies."""
-    kept = {i for i in statement.iterators if i not in statement.reduced}
+    kept = set(statement.kept)
     return all(f.in_place or not kept & {e.name for e in walk(f.expr) if isinstance(e, IndexExpr)} for f in factors)
 
 
@@ -211,7 +211,7 @@ def _more(
         cycles += elements * ((0 if factor.in_place else WRITE) + (REREAD_CYCLES if other.shift else 0))
     if budget is not None and 4 * stored > budget:
         return None
-    results = prod(measured.extent(i) for i in statement.iterators if i not in statement.reduced)
+    results = prod(measured.extent(i) for i in statement.kept)
     if _is_along(statement, factors):
         cycles += folded(FOLDED_LANES) * results
     elif any(f.in_place for f in factors):

@@ -16,7 +16,7 @@ def gather_where_cheaper(program: TypedProgram, target: Target, layout: Layouts)
     def cycles(found: TypedProgram, statement: TypedStatement) -> float:
         # For a term: both ways have the same ones, though the box around the gathered ones has more.
         measured = measure(found, statement, layout)
-        kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+        kept = statement.kept
         return choose(measured, elements_apart(found, statement, kept), statement.reduced, target).cost
 
     return gather_terms(program, lambda found, before, after: cycles(found, after) < cycles(found, before))

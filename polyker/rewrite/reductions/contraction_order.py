@@ -333,7 +333,7 @@ class _OrderSearch:
         """Return the cycles of a statement by the model of the tiles."""
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
         measured = MeasuredStatement(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
-        free = tuple(i for i in statement.iterators if i not in statement.reduced)
+        free = statement.kept
         plan = choose(measured, free, statement.reduced, self.target)
         copies = PACKED_FACTOR if plan.packed or plan.packs_result else 1.0
         return self.size(statement.iterators) * plan.cost * copies + waiting(measured, plan, self.target)

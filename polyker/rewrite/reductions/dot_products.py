@@ -180,7 +180,7 @@ def _through(
 ) -> list[TypedStatement] | None:
     """Return the sums in i32, and the statement that adds them, corrected and converted, to the target. `left`: the terms that
     are added one by one."""
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     bare = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
     if sorted(bare) != sorted(kept) or len(bare) != len(statement.subscripts):
         return None

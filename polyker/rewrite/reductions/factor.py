@@ -129,7 +129,7 @@ def steps_of(
     visit(tree)
     summed = {i for s in steps[:-1] for i in s.reduced}
     statement = product.statement
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     steps[-1] = ContractionStep(steps[-1].operands, kept, tuple(i for i in statement.reduced if i not in summed))
     return steps
 

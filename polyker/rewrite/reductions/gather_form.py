@@ -102,7 +102,7 @@ def _gathered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, wi
             constant = (coefficients(e) or {}).get("", 0)
             e = add(scale(stride, IndexExpr(q, i64)), phase, lit(constant))
         subscripts.append(e)
-    kept = [i for i in statement.iterators if i not in statement.reduced and (i != r or stride > 1)]
+    kept = [i for i in statement.kept if i != r or stride > 1]
     renamed = {h: q, r: s}
     iterators = (*(renamed.get(i, i) for i in kept), *statement.reduced, t)
     places = {h: f"{way}*{h} + {tap}*floor({r}/{stride})", r: f"{r} mod {stride}"}

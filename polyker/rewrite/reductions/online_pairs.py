@@ -30,6 +30,7 @@ from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.alike import TensorNames, points_as
+from polyker.rewrite.core.exponentials import difference, finite, is_finite, shifted_exp
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.match import match
 
@@ -65,11 +66,11 @@ def shifted(op: str, expr: Expr) -> Shifted | None:
         case Call(op="exp", args=(Call(op="add", args=(value, Call(op="neg", args=(shift,)))),)) if op == "add":
 
             def exponential(first: Expr, _: Expr) -> Expr:
-                return _call("exp", dtype, _difference(value, _finite(first)))
+                return shifted_exp(value, finite(first))
 
             return Shifted(
                 ("max",), value, shift, exponential,
-                lambda m, s, _, c: _call("mul", dtype, s, _call("exp", dtype, _difference(m, c))),
+                lambda m, s, _, c: _call("mul", dtype, s, shifted_exp(m, c)),
             )  # fmt: skip
         case Call(
             op="pow" | "mul", args=(Call(op="add", args=(value, Call(op="neg", args=(shift,)))) as base, other)
@@ -81,12 +82,12 @@ def shifted(op: str, expr: Expr) -> Shifted | None:
             def of_block(t: Expr, q: Expr, n: Expr, c: Expr) -> Expr:
                 # A block with an infinity has an infinite q, and is NaN where the row's shift is the same infinity.
                 mean = _call("div", dtype, t, n)
-                own = _call("where", dtype, _is_finite(c), _finite(mean), mean)
-                return _call("add", dtype, q, _call("mul", dtype, n, square(_difference(own, c))))
+                own = _call("where", dtype, is_finite(c), finite(mean), mean)
+                return _call("add", dtype, q, _call("mul", dtype, n, square(difference(own, c))))
 
             return Shifted(
                 ("add",), value, shift,
-                lambda t, n: square(_difference(value, _finite(_call("div", dtype, t, n)))),
+                lambda t, n: square(difference(value, finite(_call("div", dtype, t, n)))),
                 of_block,
                 counts=True,
             )  # fmt: skip
@@ -129,24 +130,6 @@ def _equality(condition: Expr) -> tuple[Callable[[Expr, Expr], Expr], tuple[Expr
 
 def _call(op: str, dtype: DType, *args: Expr) -> Expr:
     return Call(op, args, dtype)
-
-
-def _difference(a: Expr, b: Expr) -> Expr:
-    assert a.dtype is not None
-    return _call("add", a.dtype, a, _call("neg", a.dtype, b))
-
-
-def _is_finite(value: Expr) -> Expr:
-    dtype = value.dtype
-    assert dtype is not None
-    return _call("lt", bool_, _call("abs", dtype, value), Literal(float("inf"), dtype))
-
-
-def _finite(value: Expr) -> Expr:
-    """Return a value, 0 in place of infinities and NaN."""
-    dtype = value.dtype
-    assert dtype is not None
-    return _call("where", dtype, _is_finite(value), value, Literal(0.0, dtype))
 
 
 def one_pass(program: TypedProgram, target: Target) -> tuple[TypedProgram, tuple[Decision, ...]]:
@@ -332,7 +315,7 @@ def _inside(
 
     `expr`: the terms, over the statement's iterators and `block`; `element`: the subscripts of a result.
     """
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     own = {i: fresh.iterator() for i in kept}
     number, inner = fresh.iterator(), fresh.iterator()
     row = blocks.place(IndexExpr(number, i64), IndexExpr(inner, i64))

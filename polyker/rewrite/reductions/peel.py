@@ -94,7 +94,7 @@ def peeled(
     rest = _with(rest, read_set(rest.domain), fresh.statement())
     if start is None:
         return Peeled((whole, None, plans[0]), (rest, None, plans[1]), vector, count)
-    kept = [i for i in statement.iterators if i not in statement.reduced]
+    kept = statement.kept
     # No more than these: of iterators without bounds any element of O[2*w+r] would be one of the whole vectors.
     lines = values_taken(program, whole, kept)
     first, second = started_apart(program, fresh, start, whole, lines)

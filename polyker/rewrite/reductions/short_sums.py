@@ -80,7 +80,7 @@ def short_sums(program: TypedProgram) -> frozenset[str]:
 
 def _is_apart(statement: TypedStatement) -> bool:
     """Whether each read moves with all iterators of the result, or with none."""
-    kept = set(statement.iterators) - set(statement.reduced)
+    kept = set(statement.kept)
     moved = [{i for s in r.subscripts for i in indices_of(s)} & kept for r in statement.reads()]
     return all(not m or m == kept for m in moved)
 
@@ -104,7 +104,7 @@ def _value(
     for point in points:
         at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
         value = combined(statement.op, statement.acc, value, substitute(statement.expr, at))
-    kept = tuple(i for i in statement.iterators if i not in reduced)
+    kept = statement.kept
     elements = read_set(statement.domain)
     for d in reversed(range(len(statement.iterators))):
         if statement.iterators[d] in reduced:
@@ -130,12 +130,12 @@ def few_points(domain: Set, dimensions: Sequence[int], most: int) -> list[tuple[
 
 def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> bool:
     """Whether `start` sets, in the same iteration of the loops around, the elements that a reduction reaches to the identity."""
-    outer, kept = statement.outer, [i for i in statement.iterators if i not in statement.reduced]
+    outer, kept = statement.outer, statement.kept
     if start.outer != outer or start.op != "set" or start.target != statement.target or statement.reads_own:
         return False
     if start.expr != identity(statement.op, program.tensor(statement.target).dtype):
         return False
-    own = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
+    own = tuple(s.name for s in statement.subscripts if isinstance(s, IndexExpr))
     set_ = [s.name for s in start.subscripts if isinstance(s, IndexExpr)]
     # A temporary of an inline reduction has a dimension for each loop around.
     if own not in (kept, kept[outer:]) or set_ != list(start.iterators)[len(kept) - len(own) :]:

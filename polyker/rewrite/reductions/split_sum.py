@@ -53,7 +53,7 @@ def split_sum(
     `shape`: for each iterator that is not reduced, in their order, what all its values are below; none is negative.
     """
     along, count, run, outermost = cut.along, cut.count, cut.run, cut.outermost
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     q, k = fresh.iterator(), fresh.iterator()
     head = parameters(program)
     acc = statement.acc

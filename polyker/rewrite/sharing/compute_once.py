@@ -134,7 +134,7 @@ class _Statement:
     def plan(self, program: TypedProgram, statement: TypedStatement) -> TilePlan:
         """Return the tile of the statement, or of one made of it."""
         bounds = {i: self.measured.bounds[i] for i in statement.iterators}
-        free = tuple(i for i in statement.iterators if i not in statement.reduced)
+        free = statement.kept
         measured = MeasuredStatement(statement, accesses(program, statement, self.layout), bounds, self.measured.likely)
         return choose(measured, free, statement.reduced, self.target)
 

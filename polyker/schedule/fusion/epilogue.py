@@ -113,7 +113,7 @@ def _renamed(
     program: TypedProgram, last: TypedStatement, names: dict[str, str], statement: TypedStatement
 ) -> TypedStatement:
     """Return the reader over the reduction's iterators, in their order."""
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     back = {own: theirs for theirs, own in names.items()}
     source, target = ", ".join(last.iterators), ", ".join(back[i] for i in kept)
     onto = read_map(f"{parameters(program)}{{ {last.name}[{source}] -> [{target}] }}")

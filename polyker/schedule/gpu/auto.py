@@ -236,7 +236,7 @@ class _GpuScheduler:
         name = item.statement.name
         self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each element, of a block each"))
         self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
-        free = tuple(i for i in split.partial.iterators if i not in split.partial.reduced)
+        free = split.partial.kept
         program, layout = self.program, self.layout
         part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
         return [part, *self.items(split.fold, item.start, reduces=True)]
@@ -247,7 +247,7 @@ class _GpuScheduler:
         statement, cut = item.statement, SumCut(runs.along, runs.count, runs.run, outermost=True)
         split = split_sum(self.program, self.fresh, statement, cut, shape)
         program, layout, partial = self.program, self.layout, split.partial
-        free = tuple(i for i in partial.iterators if i not in partial.reduced)
+        free = partial.kept
         part = Item(partial, split.start, True, lambda: free, lambda: measure(program, partial, layout))
         tiles = choose_contraction(part.measured, free, self.gpu, started=True)
         if tiles is None:
@@ -269,7 +269,7 @@ class _GpuScheduler:
             assert first.within is not None
             rest = self.items(first.fold, item.start, reduces=True)
             statement, start, along, shape = first.partial, first.start, first.within, (*shape, lit(found.blocks))
-            free = tuple(i for i in statement.iterators if i not in statement.reduced)
+            free = statement.kept
             item = Item(statement, start, True, lambda: free, lambda: measure(self.program, first.partial, self.layout))
         split = split_sum(self.program, self.fresh, statement, SumCut(along, found.height), shape)
         parts = ((split.partial, split.start), (split.fold, start))

@@ -47,7 +47,7 @@ def choose_columns(measured: MeasuredStatement, gpu: Gpu) -> ColumnReduction | N
     reads = [a for a in measured.accesses if not a.is_write]
     if not reads or has_gathers(measured) or statement.in_order:
         return None
-    kept = [i for i in statement.iterators if i not in statement.reduced]
+    kept = statement.kept
     largest = max(reads, key=measured.footprint)
     unit = [i for i in kept if abs(largest.stride(i)) == 1]
     if not unit or any(not largest.stride(i) for i in kept):
@@ -84,14 +84,14 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
     bodies, trees = [], []
     (part, _), (fold, _) = launch.parts
     for statement, start in launch.parts:
-        kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+        kept = statement.kept
         origin = dict.fromkeys(statement.iterators, 0)
         parts = accumulate(program, fresh, statement, start=start, layout=AccumulatorLayout(origin=origin))
         bodies.append(parts.statements())
         tiles = ReductionTiles(program, parts, kept, statement.reduced, origin)
         trees.append(tiles.tree(TilePlan(None, 1, 1, (), 0.0), kept))
     statements = (*bodies[0], *bodies[1])
-    elements = [i for i in fold.iterators if i not in fold.reduced]
+    elements = fold.kept
     order = [launch.column, *(i for i in reversed(elements) if i != launch.column)]
 
     def over(

@@ -38,7 +38,7 @@ def results_of(program: TypedProgram, statement: TypedStatement, start: TypedSta
 
 
 def _onto(program: TypedProgram, statement: TypedStatement) -> Map:
-    kept = ", ".join(i for i in statement.iterators if i not in statement.reduced)
+    kept = ", ".join(statement.kept)
     return read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{kept}] }}")
 
 
@@ -47,7 +47,7 @@ def contraction_nest(
 ) -> Nest:
     """Return the nest of a contraction, which stores its epilogue's values in place of its results."""
     statement, measured = item.statement, item.measured
-    kept = tuple(i for i in statement.iterators if i not in statement.reduced)
+    kept = statement.kept
     onto, domain = _onto(program, statement), read_set(statement.domain)
     results = results_of(program, statement, item.start)
     tiles = tuple((s.iterator, s.size, chosen.origin[s.iterator]) for s in (chosen.row, chosen.column))

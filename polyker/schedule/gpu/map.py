@@ -99,7 +99,7 @@ def element_shape(program: TypedProgram, measured: MeasuredStatement) -> tuple[E
     """Return, for each iterator that is not reduced, a number that its values are below; None in loops of the text, where no
     extent of the target shows such a number, and for negative values."""
     statement = measured.statement
-    kept = [i for i in statement.iterators if i not in statement.reduced]
+    kept = statement.kept
     shape = tuple(e for i in kept if (e := below(program, measured, i)) is not None)
     least = [measured.bounds[i][0] for i in kept]
     if statement.outer or len(shape) < len(kept) or any(lo is None or lo < 0 for lo in least):
@@ -127,7 +127,7 @@ def sum_cut(measured: MeasuredStatement, gpu: Gpu) -> tuple[str, int] | None:
     are not, or the partial results would be many beside what is read.
     """
     statement = measured.statement
-    kept = [i for i in statement.iterators if i not in statement.reduced]
+    kept = statement.kept
     reads = [a for a in measured.accesses if not a.is_write]
     if not reads:
         return None

@@ -121,7 +121,9 @@ class BlockedNest:
         """Return the inside of the tile loops, one child a shape of tile."""
         origin = {i: self.measured.lo(i) for i in self.measured.statement.iterators}
         reduced, cut = self.blocking.reduced, dict(self.blocking.terms)
-        return ReductionTiles(program, parts, parts.kept, reduced, origin, cut).tree(self.plan, parts.kept)
+        return ReductionTiles(program, parts, parts.update.kept, reduced, origin, cut).tree(
+            self.plan, parts.update.kept
+        )
 
     def _with_copies(
         self, program: TypedProgram, copies: tuple[PackedBlock, ...], others: tuple[str, ...], tree: Tree

@@ -174,7 +174,7 @@ def reduction_nest(
     """
     statements = parts.statements()
     outer = measured.statement.outer
-    kept = tuple(i for i in parts.kept if i not in measured.statement.iterators[:outer])
+    kept = tuple(i for i in parts.update.kept if i not in measured.statement.iterators[:outer])
     origin = {i: measured.lo(i) for i in measured.statement.iterators}
     loops = [
         shared(statements, floordiv(offset(i, origin[i]), plan.size(i) * count), f"{i}.panel")

@@ -202,7 +202,7 @@ def by_terms(program: TypedProgram, statement: TypedStatement, some: isl.Set, ti
 def _of_some(program: TypedProgram, statement: TypedStatement, domain: isl.Set, tiles: Tiling) -> isl.Set:
     """Return the instances of a part of a reduction whose term not all results have that the part has of their tile."""
     source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    kept = [i for i in statement.iterators if i not in statement.reduced]
+    kept = statement.kept
     onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(kept)}] }}")
     lacking = onto.intersect_range(domain.apply(onto)).domain().subtract(domain)
     near = mates(program, statement.name, statement.iterators, tiles)
