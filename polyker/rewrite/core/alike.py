@@ -12,7 +12,7 @@ from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, elements_written, parameters
+from polyker.poly.scop import access_relation, elements_written, image
 from polyker.poly.touches import alone
 from polyker.rewrite.core.match import match
 
@@ -101,10 +101,7 @@ def _offset(here: Expr, there: Expr, names: TensorNames, tensors: TensorNames) -
 def points_as(program: TypedProgram, one: TypedStatement, other: TypedStatement, names: TensorNames) -> isl.Set:
     """Return the points of one statement, as the other names them."""
     own = {there: here for here, there in names.items()}
-    source, onto = ", ".join(one.iterators), ", ".join(own[i] for i in other.iterators)
-    return read_set(one.domain).apply(
-        read_map(f"{parameters(program)}{{ {one.name}[{source}] -> {other.name}[{onto}] }}")
-    )
+    return image(program, one, (own[i] for i in other.iterators), other.name)
 
 
 def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedStatement, TensorNames]]) -> bool | None:

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from polyker.cost.plan import values
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read, reads_in, walk
-from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
+from polyker.ir.expr import Expr, IndexExpr, Read, reads_in
+from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.boxes import along
+from polyker.poly.boxes import across, along, values_along
 from polyker.poly.isl import Set, dim, read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import domain_text, image
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed, renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +34,17 @@ class FactorPlaces:
 
 def places_of(statement: TypedStatement, factor: Expr, term: str) -> FactorPlaces | None:
     """Return where a factor's elements lie, None where it does not depend on the term, or as no affine function."""
-    used = {e.name for e in walk(factor) if isinstance(e, IndexExpr)}
+    used = indices_of(factor)
     if term not in used:
         return None
     reads = [r for r in dict.fromkeys(reads_in(factor)) if any(indices_of(s) for s in r.subscripts)]
     found = _dimensions(reads[0], term) if len(reads) == 1 else None
     inside = {i for r in reads for s in r.subscripts for i in indices_of(s)}
-    bare = any(isinstance(e, IndexExpr) for e in _outside_reads(factor))
+    bare = any(isinstance(e, IndexExpr) for e in values(factor))
     if found is not None and not bare and inside == used:
         return found
     names = [i for i in statement.iterators if i in used]
     return FactorPlaces(tuple(IndexExpr(i, i64) for i in names), None, (), names.index(term))
-
-
-def _outside_reads(expr: Expr) -> list[Expr]:
-    """Return the nodes of a value, subscripts left out."""
-    if isinstance(expr, Read):
-        return [expr]
-    inner = expr.args if isinstance(expr, Call) else (expr.arg,) if isinstance(expr, Cast) else ()
-    return [expr, *(n for e in inner for n in _outside_reads(e))]
 
 
 def _dimensions(read: Read, term: str) -> FactorPlaces | None:
@@ -120,8 +114,7 @@ def terms_by(
     domain = read_set(statement.domain)
     context = read_set(program.context)
     d = statement.iterators.index(term)
-    values = domain.reset_tuple_id().project_out(dim.set, d + 1, len(statement.iterators) - d - 1)
-    values = values.project_out(dim.set, 0, d)
+    values = values_along(domain, d)
     low = values.dim_min_val(0)
     if not low.is_int() or not along(domain, d, values).is_subset(domain):
         return None
@@ -132,17 +125,10 @@ def terms_by(
     partial = [(p, having[p - 1].subtract(having[p]).coalesce()) for p in range(1, count)]
     element = fresh.iterator()
     iterators = tuple(element if i == term else i for i in statement.iterators)
-    before, after = (f"{statement.name}[{', '.join(names)}]" for names in (statement.iterators, iterators))
-    groups = read_map(
-        f"{parameters(program)}{{ {before} -> {after} : "
-        f"{count} {element} <= {term} - {least} < {count} {element} + {count} }}"
-    )
-    changed = replace(
-        statement,
-        iterators=iterators,
-        domain=str(domain.apply(groups).coalesce()),
-        reduced=tuple(element if i == term else i for i in statement.reduced),
-    )
+    group = f"{count} {element} <= {term} - {least} < {count} {element} + {count}"
+    points = image(program, statement, iterators, where=group).coalesce()
+    reduced = tuple(element if i == term else i for i in statement.reduced)
+    changed = reindexed(statement, iterators, points, {}, reduced=reduced)
     left = tuple((p, s) for p, s in partial if not s.intersect_params(context).is_empty())
     full = having[-1].coalesce()
     those = full.apply(read_map(f"{{ [q] -> [x] : {least} + {count} q <= x < {least} + {count} q + {count} }}"))
@@ -159,22 +145,13 @@ def whole_groups(terms: BlockedTerms) -> BlockedTerms:
 
 def remainder(fresh: Fresh, statement: TypedStatement, terms: BlockedTerms) -> TypedStatement:
     """Return the statement for the terms that make no whole group, one by one."""
-    names = {i: fresh.iterator() for i in statement.iterators}
-    at = {i: IndexExpr(n, i64) for i, n in names.items()}
     own = fresh.statement()
-    return replace(
-        statement,
-        name=own,
-        iterators=tuple(names.values()),
-        domain=domain_text(terms.rest, own),
-        subscripts=tuple(substitute(s, at) for s in statement.subscripts),
-        expr=substitute(statement.expr, at),
-        reduced=tuple(names[i] for i in statement.reduced),
-    )
+    made = renamed(statement, {i: fresh.iterator() for i in statement.iterators})
+    return replace(made, name=own, domain=domain_text(terms.rest, own))
 
 
 def where(elements: Set, dimension: int, values: Set) -> Set:
     """Return the elements whose place along a dimension is one of the values."""
     count, name = elements.dim(dim.set), elements.get_tuple_name()
-    box = values.insert_dims(dim.set, 0, dimension).insert_dims(dim.set, dimension + 1, count - dimension - 1)
+    box = across(values, dimension, count)
     return elements.intersect(box.set_tuple_name(name) if name else box)

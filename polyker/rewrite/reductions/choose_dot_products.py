@@ -16,10 +16,11 @@ from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, walk
 from polyker.ir.instructions import DotProduct
 from polyker.ir.quasi_affine import indices_of
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import replaced_after
 from polyker.rewrite.core.terms import elements_of, places_of
 from polyker.rewrite.core.value_range import type_range, value_range
 from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
@@ -45,24 +46,22 @@ def sum_by_dots(
     if not target.dot_products:
         return program, ()
     fresh = Fresh(program)
-    body: list[TypedNode] = []
     notes: list[Decision] = []
-    for node in program.body:
-        found = _choice(program, node, target, layout, budget) if isinstance(node, TypedStatement) else None
-        if found is None or not isinstance(node, TypedStatement):
-            body.append(node)
-            continue
-        before = body[-1] if body else None
-        start = before if isinstance(before, TypedStatement) and starts_fresh(program, before, node) else None
+
+    def change(before: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
+        found = _choice(program, node, target, layout, budget)
+        if found is None:
+            return None
+        start = before if starts_fresh(program, before, node) else None
         made = in_groups(program, fresh, node, start, found)
         if made is None:
-            body.append(node)
-            continue
-        body[len(body) - (start is not None) :] = made
-        notes.append(
-            Decision(node.name, f"{found.instruction.terms} terms of {found.term} at a time, side by side in 32 bits")
-        )
-    return (fresh.finish(tuple(body)), tuple(notes)) if notes else (program, ())
+            return None
+        chosen = f"{found.instruction.terms} terms of {found.term} at a time, side by side in 32 bits"
+        notes.append(Decision(node.name, chosen))
+        return made if start is not None or before is None else [before, *made]
+
+    body = replaced_after(program, change)
+    return (fresh.finish(body), tuple(notes)) if notes else (program, ())
 
 
 def _choice(

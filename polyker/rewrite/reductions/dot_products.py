@@ -18,14 +18,16 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.dtypes import DType, i32, i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Pad, Read, transform, walk
+from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Pad, Read, converted, transform, walk
 from polyker.ir.instructions import DotProduct
-from polyker.ir.quasi_affine import add, coefficients, lit, substitute, subtract
+from polyker.ir.quasi_affine import add, coefficients, indices, lit, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import map_onto, parameters
+from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import renamed
 from polyker.rewrite.core.terms import BlockedTerms, FactorPlaces, places_of, remainder, terms_by, where, whole_groups
 from polyker.rewrite.core.value_range import modulo
 from polyker.rewrite.materialise.pack_operand import box_of, image_of
@@ -72,18 +74,12 @@ def joined(
     for number, inside in kinds:
         if inside.intersect_params(read_set(program.context)).is_empty():
             continue
-        iterators = tuple(fresh.iterator() for _ in there)
-        values = tuple(IndexExpr(i, i64) for i in iterators)
-        here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
+        iterators = fresh.iterators(len(there))
+        values = indices(iterators)
         parts = [_part(terms, factor, places, values, p) if p < number else _zero(factor) for p in range(terms.count)]
-        own = fresh.statement()
-        copies.append(
-            TypedStatement(
-                own, iterators, 0, domain_text(inside.coalesce(), own), name, here, "set", Call("join", tuple(parts), acc),
-                acc, (), terms.statement.span,
-            )
-        )  # fmt: skip
-    return copies, Read(name, tuple(subtract(p, low) for p, low in zip(there, lows, strict=True)), dtype=acc)
+        place, value = (name, from_least(values, lows)), Call("join", tuple(parts), acc)
+        copies.append(fresh.sets(inside.coalesce(), iterators, place, value, terms.statement))
+    return copies, Read(name, from_least(there, lows), dtype=acc)
 
 
 def _zero(factor: Factor) -> Expr:
@@ -211,8 +207,8 @@ def _through(
         made = [*found[0], *made]
         value = Call("add", (value, Call("mul", (Literal(-factor.shift, i32), found[1]), i32)), i32)
     acc = statement.acc
-    value = value if acc == i32 else Cast(acc, value, acc)
-    elements = image_of(program, statement, tuple(IndexExpr(i, i64) for i in kept))
+    value = converted(value, acc)
+    elements = image_of(program, statement, indices(kept))
     begins = start is not None and starts_fresh(program, start, statement)
     if begins and start is not None:
         order = {
@@ -222,16 +218,10 @@ def _through(
         begins = read_set(start.domain).reset_tuple_id().apply(own_order).is_subset(elements)
     if not begins:
         dtype = program.tensor(statement.target).dtype
-        before: Expr = Read(statement.target, statement.subscripts, dtype=dtype)
-        before = before if dtype == acc else Cast(acc, before, acc)
+        before = converted(Read(statement.target, statement.subscripts, dtype=dtype), acc)
         value = Call("add", (before, value), acc)
-    names = {i: fresh.iterator() for i in kept}
-    name = fresh.statement()
-    at = {i: IndexExpr(n, i64) for i, n in names.items()}
-    end = TypedStatement(
-        name, tuple(names.values()), 0, domain_text(elements, name), statement.target,
-        tuple(substitute(s, at) for s in statement.subscripts), "set", substitute(value, at), acc, (), statement.span,
-    )  # fmt: skip
+    end = fresh.sets(elements, kept, (statement.target, statement.subscripts), value, statement)
+    end = renamed(end, {i: fresh.iterator() for i in kept})
     return [*made, *([] if begins or start is None else [start]), end]
 
 
@@ -245,7 +235,7 @@ def _summed(
 ) -> tuple[list[TypedStatement], Read] | None:
     """Return the statements that sum an expression for each value of some iterators, and what reads the sum; None where one is
     negative. A result of `statement` whose terms make no whole group in `changed` has a sum, too: 0."""
-    places = tuple(IndexExpr(i, i64) for i in kept)
+    places = indices(kept)
     elements = image_of(program, statement, places)
     if elements.is_empty() or any(
         not (low := elements.dim_min_val(d)).is_int() or low.get_num_si() < 0 for d in range(len(kept))
@@ -253,31 +243,22 @@ def _summed(
         return None
     lows, extents = box_of(program, elements, range(len(kept)))
     name = fresh.temporary("sums", i32, tuple(add(n, low) for n, low in zip(extents, lows, strict=True)))
-    begin, update = fresh.statement(), fresh.statement()
-    zero_iterators = tuple(fresh.iterator() for _ in kept)
-    zero = TypedStatement(
-        begin, zero_iterators, 0, domain_text(elements, begin), name, tuple(IndexExpr(i, i64) for i in zero_iterators), "set",
-        Literal(0, i32), i32, (), changed.span,
-    )  # fmt: skip
+    zero_iterators = fresh.iterators(len(kept))
+    zero = fresh.sets(elements, zero_iterators, (name, indices(zero_iterators)), Literal(0, i32), changed)
     iterators = tuple(i for i in changed.iterators if i in kept or i in changed.reduced)
-    names = {i: fresh.iterator() for i in iterators}
-    at = {i: IndexExpr(n, i64) for i, n in names.items()}
-    points = image_of(program, changed, tuple(IndexExpr(i, i64) for i in iterators))
-    total = TypedStatement(
-        update, tuple(names.values()), 0, domain_text(points, update), name, tuple(at[i] for i in kept), "add",
-        substitute(expr, at), i32, tuple(names[i] for i in iterators if i in changed.reduced), changed.span,
-    )  # fmt: skip
-    return [zero, total], Read(name, places, dtype=i32)
+    points = image_of(program, changed, indices(iterators))
+    total = fresh.sets(points, iterators, (name, places), expr, changed)
+    total = replace(total, op="add", reduced=tuple(i for i in iterators if i in changed.reduced))
+    return [zero, renamed(total, {i: fresh.iterator() for i in iterators})], Read(name, places, dtype=i32)
 
 
 def _is_product(program: TypedProgram, changed: TypedStatement, kept: tuple[str, ...], own: tuple[str, ...]) -> bool:
     """Whether the terms of a result depend on some of its iterators alone."""
-    head, tuple_text = parameters(program), f"{changed.name}[{', '.join(changed.iterators)}]"
     domain = read_set(changed.domain)
     reduced = [i for i in changed.iterators if i in changed.reduced]
     whole: isl.Set | None = None
     for names in (kept, (*own, *reduced)):
-        onto = read_map(f"{head}{{ {tuple_text} -> [{', '.join(names)}] }}")
+        onto = map_onto(program, changed, names)
         lifted = domain.apply(onto).apply(onto.reverse())
         whole = lifted if whole is None else whole.intersect(lifted)
     assert whole is not None

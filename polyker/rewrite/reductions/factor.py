@@ -19,11 +19,12 @@ import islpy as isl
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read
-from polyker.ir.quasi_affine import indices_of, substitute, subtract
+from polyker.ir.quasi_affine import indices_of, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import read_set
+from polyker.poly.scop import domain_text, map_onto
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import renamed
 
 # What distributes over each reduction without a change of value but for rounding: `max` over sums is no such pair, because
 # -inf + inf is no number and integers wrap.
@@ -187,20 +188,10 @@ def factored(
         own = {i: fresh.iterator() for i in step.points}
         update = renamed(replace(made, domain=domain_text(domain, made.name)), own)
         if step.reduced:
-            start = fresh.statement()
-            count = len(step.kept)
+            count, least = len(step.kept), identity(statement.op, statement.acc)
             elements = domain.project_out(isl.dim_type.set, count, len(step.reduced))
-            found.append(
-                replace(
-                    update,
-                    name=start,
-                    iterators=update.iterators[:count],
-                    domain=domain_text(elements, start),
-                    op="set",
-                    expr=identity(statement.op, statement.acc),
-                    reduced=(),
-                )
-            )
+            place = update.target, update.subscripts
+            found.append(fresh.sets(elements, update.iterators[:count], place, least, statement))
         found.append(update)
     return found
 
@@ -213,18 +204,13 @@ def _domains(
     A step over the points p of its own, of which it sums over r, leaves the points q without r: the points before have to be all
     those whose p and whose q are among them.
     """
-    head = parameters(program)
     left = read_set(statement.domain)
     around = statement.iterators
-
-    def onto(names: Sequence[str]) -> isl.Map:
-        return read_map(f"{head}{{ {statement.name}[{', '.join(around)}] -> [{', '.join(names)}] }}")
-
     if left.is_empty():
         return None
     found = []
     for step in steps[:-1]:
-        own = onto(step.points)
+        own = map_onto(program, statement, step.points)
         points = left.apply(own)
         found.append(points)
         if not step.reduced:
@@ -241,17 +227,5 @@ def _domains(
         # What is summed is bound to no other iterator any more: it may stay, as any one value.
         left = rest
     last = tuple(i for i in around if i in steps[-1].points)
-    found.append(left.apply(onto(last)))
+    found.append(left.apply(map_onto(program, statement, last)))
     return found
-
-
-def renamed(statement: TypedStatement, names: Mapping[str, str]) -> TypedStatement:
-    """Return a statement with iterators of other names."""
-    values = {old: IndexExpr(new, i64) for old, new in names.items()}
-    return replace(
-        statement,
-        iterators=tuple(names[i] for i in statement.iterators),
-        reduced=tuple(names[i] for i in statement.reduced),
-        subscripts=tuple(substitute(s, values) for s in statement.subscripts),
-        expr=substitute(statement.expr, values),
-    )

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, substitute, subtract
+from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import ends, is_free
-from polyker.poly.isl import Set, read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import Set, read_set
+from polyker.poly.scop import image
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 
 
 def gather_terms(
@@ -103,17 +104,9 @@ def _gathered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, wi
             e = add(scale(stride, IndexExpr(q, i64)), phase, lit(constant))
         subscripts.append(e)
     kept = [i for i in statement.kept if i != r or stride > 1]
-    renamed = {h: q, r: s}
-    iterators = (*(renamed.get(i, i) for i in kept), *statement.reduced, t)
+    iterators = (*({h: q, r: s}.get(i, i) for i in kept), *statement.reduced, t)
     places = {h: f"{way}*{h} + {tap}*floor({r}/{stride})", r: f"{r} mod {stride}"}
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
     onto = [*(places.get(i, i) for i in kept), *statement.reduced, f"floor({r}/{stride})"]
-    moved = read_map(f"{parameters(program)}{{ {source} -> {statement.name}[{', '.join(onto)}] }}")
-    return replace(
-        statement,
-        iterators=iterators,
-        domain=domain_text(read_set(statement.domain).apply(moved).coalesce(), statement.name),
-        subscripts=tuple(subscripts),
-        expr=substitute(statement.expr, values),
-        reduced=(*statement.reduced, t),
-    )
+    points = image(program, statement, onto).coalesce()
+    made = reindexed(statement, iterators, points, values, reduced=(*statement.reduced, t))
+    return replace(made, subscripts=tuple(subscripts))

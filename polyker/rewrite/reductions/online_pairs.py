@@ -22,17 +22,18 @@ from polyker.cost.temporaries import insisted
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType, bool_, i64
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, reads_in
-from polyker.ir.quasi_affine import add, indices_of, lit, scale, substitute, subtract
+from polyker.ir.quasi_affine import add, index, indices, indices_of, lit, renaming, scale, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.machine.model import Target
 from polyker.poly.boxes import corners
-from polyker.poly.isl import dim, read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.isl import dim, read_set
+from polyker.poly.scop import image
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.alike import TensorNames, points_as
 from polyker.rewrite.core.exponentials import difference, finite, is_finite, shifted_exp
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.match import match
+from polyker.rewrite.core.reindex import reindexed
 
 # Elements of a block where the caller (a test) forces blocks.
 FORCED_BLOCK_ELEMENTS = 4
@@ -200,7 +201,7 @@ def _may_share(
     if not same or not points_as(program, first, second, names).is_equal(read_set(second.domain)):
         return False
     if terms.exact:
-        own = tuple(substitute(s, {a: IndexExpr(b, i64) for a, b in names.items()}) for s in first.subscripts)
+        own = first.substituted(renaming(names)).subscripts
         if not isinstance(terms.shift, Read) or (terms.shift.tensor, terms.shift.subscripts) != (first.target, own):
             return False
     written = {s.target for s in statements_of(program.body[here - 1 : there])}
@@ -267,7 +268,7 @@ def _blocked(
     assert isinstance(second, TypedStatement)
     fresh = Fresh(program)
     block = IndexExpr(fresh.iterator(), i64)
-    own = tuple(substitute(s, {a: IndexExpr(b, i64) for a, b in names.items()}) for s in first.subscripts)
+    own = first.substituted(renaming(names)).subscripts
     shape = (*program.tensor(first.target).shape, lit(blocks.count))
     one, ones = _inside(fresh, first, first.subscripts, first.expr, blocks, shape, block)
     start = Read(one, (*own, block), dtype=first.acc)
@@ -277,9 +278,10 @@ def _blocked(
     result = Read(other, (*own, block), dtype=second.acc)
     combined = terms.combined(start, result, number, terms.shift)
     body = list(program.body)
-    body[there] = _outside(second, combined, blocks, block.name)
+    body[there] = _outside(program, replace(second, expr=combined), blocks, block.name)
     last = fresh.iterator()
-    body[here] = _outside(first, Read(one, (*first.subscripts, IndexExpr(last, i64)), dtype=first.acc), blocks, last)
+    of_block = Read(one, (*first.subscripts, index(last)), dtype=first.acc)
+    body[here] = _outside(program, replace(first, expr=of_block), blocks, last)
     made = [*counts, *ones, *others]
     body[here - 1 : here - 1] = made
     note = Decision(f"{first.name} and {second.name}", f"read each row once, by blocks of {blocks.size} elements")
@@ -293,12 +295,9 @@ def _counted(
     acc = statement.acc
     if blocks.alike or not terms.counts:
         return Literal(float(blocks.size) if acc.kind == "f" else blocks.size, acc), []
-    tensor, name, own = fresh.temporary("count", acc, (lit(blocks.count),)), fresh.statement(), fresh.iterator()
-    domain, value = f"{{ {name}[{own}] : 0 <= {own} < {blocks.count} }}", blocks.elements(IndexExpr(own, i64))
-    element = (IndexExpr(own, i64),)
-    made = TypedStatement(
-        name, (own,), 0, domain, tensor, element, "set", Cast(acc, value, acc), acc, (), statement.span
-    )
+    tensor, own = fresh.temporary("count", acc, (lit(blocks.count),)), fresh.iterators(1)
+    points, value = read_set(f"{{ [b] : 0 <= b < {blocks.count} }}"), Cast(acc, blocks.elements(index(*own)), acc)
+    made = fresh.sets(points, own, (tensor, indices(own)), value, statement)
     return Read(tensor, (block,), dtype=acc), [made]
 
 
@@ -315,37 +314,24 @@ def _inside(
 
     `expr`: the terms, over the statement's iterators and `block`; `element`: the subscripts of a result.
     """
-    kept = statement.kept
-    own = {i: fresh.iterator() for i in kept}
-    number, inner = fresh.iterator(), fresh.iterator()
-    row = blocks.place(IndexExpr(number, i64), IndexExpr(inner, i64))
-    values: dict[str, Expr] = {block.name: IndexExpr(number, i64), statement.reduced[0]: row}
-    values.update({i: IndexExpr(n, i64) for i, n in own.items()})
+    own = {i: fresh.iterator() for i in statement.kept}
+    number, inner = fresh.iterators(2)
+    values = {block.name: index(number), statement.reduced[0]: blocks.place(index(number), index(inner))}
     iterators = (*own.values(), number)
-    update, start = fresh.statement(), fresh.statement()
     place = f"({statement.reduced[0]} - {blocks.low})"
-    elements = ", ".join((*kept, f"floor({place}/{blocks.size})", f"{place} mod {blocks.size}"))
-    onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {update}[{elements}] }}")
-    points = read_set(statement.domain).apply(onto)
-    acc = statement.acc
-    name = fresh.temporary({"add": "sum"}.get(statement.op, statement.op), acc, shape)
-    subscripts = tuple(substitute(s, values) for s in (*element, block))
-    begin = TypedStatement(
-        start, iterators, 0, domain_text(points.project_out(dim.set, len(iterators), 1), start), name, subscripts, "set",
-        identity(statement.op, acc), acc, (), statement.span,
-    )  # fmt: skip
-    terms = replace(
-        statement, name=update, iterators=(*iterators, inner), domain=domain_text(points, update), target=name,
-        subscripts=subscripts, expr=substitute(expr, values), reduced=(inner,), defines=None,
-    )  # fmt: skip
-    return name, [begin, terms]
+    onto = (*own, f"floor({place}/{blocks.size})", f"{place} mod {blocks.size}")
+    points = image(fresh.program, statement, onto)
+    name = fresh.temporary({"add": "sum"}.get(statement.op, statement.op), statement.acc, shape)
+    made = replace(statement, target=name, subscripts=(*element, block), expr=expr, defines=None)
+    terms = reindexed(made, (*iterators, inner), points, values | renaming(own), fresh.statement(), (inner,))
+    started = points.project_out(dim.set, len(iterators), 1)
+    zero = identity(statement.op, statement.acc)
+    return name, [fresh.sets(started, iterators, (name, terms.subscripts), zero, statement), terms]
 
 
-def _outside(statement: TypedStatement, expr: Expr, blocks: _RowBlocks, number: str) -> TypedStatement:
+def _outside(program: TypedProgram, statement: TypedStatement, blocks: _RowBlocks, number: str) -> TypedStatement:
     """Return a reduction of the blocks' results in place of that of a row's elements."""
-    row = statement.reduced[0]
-    iterators = tuple(number if i == row else i for i in statement.iterators)
-    onto = ", ".join(f"floor(({i} - {blocks.low})/{blocks.size})" if i == row else i for i in statement.iterators)
-    moved = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {statement.name}[{onto}] }}")
-    domain = domain_text(read_set(statement.domain).apply(moved), statement.name)
-    return replace(statement, iterators=iterators, domain=domain, expr=expr, reduced=(number,))
+    (row,) = statement.reduced
+    iterators = (number if i == row else i for i in statement.iterators)
+    onto = (f"floor(({i} - {blocks.low})/{blocks.size})" if i == row else i for i in statement.iterators)
+    return reindexed(statement, iterators, image(program, statement, onto), {}, reduced=(number,))

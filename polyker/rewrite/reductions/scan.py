@@ -15,14 +15,15 @@ import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read, walk
-from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, print_affine, substitute, subtract
+from polyker.ir.quasi_affine import add, index, indices_of, is_quasi_affine, lit, print_affine, substitute, subtract
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, elements_written, parameters
+from polyker.poly.scop import domain_text, elements_written, image, parameters
 from polyker.poly.steps import OPERATORS, step_of
 from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import reindexed
 
 
 @dataclass(frozen=True)
@@ -100,22 +101,14 @@ def _mirrored(program: TypedProgram, statement: TypedStatement, *iterators: str)
 
     All terms from the element's on are then all up to it.
     """
-    names, domain = ", ".join(statement.iterators), read_set(statement.domain)
-    reflected = {}
+    reflected, domain = dict[str, Expr](), read_set(statement.domain)
     for iterator in iterators:
         _, last = bounds_of(domain, statement.iterators.index(iterator), program)
         if not is_quasi_affine(last) or any(isinstance(e, Call) and e.op in ("minimum", "maximum") for e in walk(last)):
             return None
-        reflected[iterator] = subtract(last, IndexExpr(iterator, i64))
-    values = ", ".join(print_affine(reflected[i]) if i in reflected else i for i in statement.iterators)
-    name = statement.name
-    onto = read_map(f"{parameters(program)}{{ {name}[{names}] -> {name}[{values}] }}")
-    return replace(
-        statement,
-        domain=domain_text(domain.apply(onto), name),
-        subscripts=tuple(substitute(s, reflected) for s in statement.subscripts),
-        expr=substitute(statement.expr, reflected),
-    )
+        reflected[iterator] = subtract(last, index(iterator))
+    points = image(program, statement, (print_affine(reflected.get(i, index(i))) for i in statement.iterators))
+    return reindexed(statement, statement.iterators, points, reflected)
 
 
 def _as_prefix(program: TypedProgram, statement: TypedStatement, element: str, term: str) -> Scan | None:
@@ -130,17 +123,9 @@ def _as_prefix(program: TypedProgram, statement: TypedStatement, element: str, t
     # The instances of the last terms stand for the elements; their terms are all that come before them.
     ends = domain.intersect(read_set(f"{head}{{ [{names}] : {term} = {element} + {last} }}"))
     others = tuple(i for i in statement.iterators if i != element)
-    onto = read_map(f"{head}{{ [{names}] -> {statement.name}[{', '.join(others)}] }}")
-    place = add(IndexExpr(term, i64), lit(-last))
-    ended = replace(
-        statement,
-        iterators=others,
-        domain=domain_text(ends.apply(onto), statement.name),
-        subscripts=tuple(substitute(s, {element: place}) for s in statement.subscripts),
-        op="set",
-        reduced=(),
-        defines=None,
-    )
+    onto = read_map(f"{head}{{ [{names}] -> [{', '.join(others)}] }}")
+    place = {element: add(index(term), lit(-last))}
+    ended = reindexed(replace(statement, op="set", defines=None), others, ends.apply(onto), place, reduced=())
     lo = _first(program, ended, term)
     if lo is None:
         return None

@@ -16,10 +16,11 @@ from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.boxes import free_range
-from polyker.poly.isl import Set, dim, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters
+from polyker.poly.isl import Set, read_set
+from polyker.poly.scop import elements_written, image
 from polyker.rewrite.core.accumulate import COMBINE, starts_fresh
 from polyker.rewrite.core.fresh import identity
+from polyker.rewrite.core.reindex import reindexed
 
 # Most terms of a sum that is unrolled, and of a padded sum in a time loop, which has no other way (experience values; bound the
 # code).
@@ -104,20 +105,12 @@ def _value(
     for point in points:
         at = {i: lit(n) for i, n in zip(reduced, point, strict=True)}
         value = combined(statement.op, statement.acc, value, substitute(statement.expr, at))
-    kept = statement.kept
-    elements = read_set(statement.domain)
-    for d in reversed(range(len(statement.iterators))):
-        if statement.iterators[d] in reduced:
-            elements = elements.project_out(dim.set, d, 1)
-    made = TypedStatement(
-        statement.name, kept, statement.outer, domain_text(elements, statement.name), statement.target,
-        statement.subscripts, "set", value, statement.acc, (), statement.span,
-    )  # fmt: skip
+    whole = replace(statement, op="set", expr=value, defines=None, seldom=frozenset())
+    made = reindexed(whole, statement.kept, image(program, statement, statement.kept), {}, reduced=())
     # Elements without terms keep the identity.
     if statement.outer:
         return made if read_set(start.domain).set_tuple_name(made.name).is_subset(read_set(made.domain)) else None
-    target = read_map(access_relation(program, made, made.target, made.subscripts))
-    reached = read_set(made.domain).apply(target)
+    reached = elements_written(program, made)
     return made if read_set(start.domain).set_tuple_name(made.target).is_subset(reached) else None
 
 
@@ -140,8 +133,7 @@ def _starts_step(program: TypedProgram, start: TypedStatement, statement: TypedS
     # A temporary of an inline reduction has a dimension for each loop around.
     if own not in (kept, kept[outer:]) or set_ != list(start.iterators)[len(kept) - len(own) :]:
         return False
-    onto = f"{{ {statement.name}[{', '.join(statement.iterators)}] -> {start.name}[{', '.join(kept)}] }}"
-    reached = read_set(statement.domain).apply(read_map(parameters(program) + onto))
+    reached = image(program, statement, kept, start.name)
     return (
         len(set_) == len(start.subscripts)
         and len(kept) == len(start.iterators)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read
-from polyker.ir.quasi_affine import add, lit, scale, substitute
+from polyker.ir.expr import Expr, Read
+from polyker.ir.quasi_affine import add, index, indices, lit, scale
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import Set, read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import Set, read_set
+from polyker.poly.scop import image, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import reindexed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +54,24 @@ def split_sum(
     """
     along, count, run, outermost = cut.along, cut.count, cut.run, cut.outermost
     kept = statement.kept
-    q, k = fresh.iterator(), fresh.iterator()
-    head = parameters(program)
+    q, k = fresh.iterators(2)
     acc = statement.acc
     partial = fresh.temporary("partial", acc, (lit(count), *shape) if outermost else (*shape, lit(count)))
-    element: tuple[Expr, ...] = tuple(IndexExpr(i, i64) for i in ((q, *kept) if outermost else (*kept, q)))
+    element = indices((q, *kept) if outermost else (*kept, q))
     # The terms.
     rest = tuple(i for i in statement.iterators if i in statement.reduced and i != along)
-    within = (fresh.iterator(),) if run > 1 else ()
+    within = fresh.iterators(1 if run > 1 else 0)
     terms_of = (k, *within, *rest)
     iterators = (*kept, q, *terms_of)
-    source = ", ".join(statement.iterators)
     more = "".join(f" + {n} and 0 <= {n} < {run}" for n in within)
-    pieces = read_map(
-        f"{head}{{ {statement.name}[{source}] -> [{', '.join(iterators)}] : "
-        f"0 <= {q} < {count} and {along} = {count * run} {k} + {run} {q}{more} }}"
-    )
-    place = add(scale(count * run, IndexExpr(k, i64)), scale(run, IndexExpr(q, i64)))
-    for n in within:
-        place = add(place, IndexExpr(n, i64))
-    terms = replace(
-        statement,
-        iterators=iterators,
-        domain=domain_text(read_set(statement.domain).apply(pieces), statement.name),
-        target=partial,
-        subscripts=element,
-        expr=substitute(statement.expr, {along: place}),
-        reduced=terms_of,
-        defines=None,
-        prefetch=(),
-    )
+    piece = f"0 <= {q} < {count} and {along} = {count * run} {k} + {run} {q}{more}"
+    points = image(program, statement, iterators, where=piece)
+    place = add(scale(count * run, index(k)), scale(run, index(q)), *indices(within))
+    made = replace(statement, target=partial, subscripts=element, defines=None, prefetch=())
+    terms = reindexed(made, iterators, points, {along: place}, reduced=terms_of)
     # The elements that have terms, each with all its partial results.
-    onto = read_map(f"{head}{{ {statement.name}[{source}] -> [{', '.join(kept)}] }}")
-    lanes = read_set(f"{head}{{ [{q}] : 0 <= {q} < {count} }}")
-    elements = read_set(statement.domain).apply(onto).flat_product(lanes).coalesce()
+    lanes = read_set(f"{parameters(program)}{{ [{q}] : 0 <= {q} < {count} }}")
+    elements = image(program, statement, kept).flat_product(lanes).coalesce()
     start, fold = start_and_fold(fresh, statement, partial, (*kept, q), elements, element)
     return SplitSum(start, terms, fold, within[0] if within else None)
 
@@ -99,23 +83,14 @@ def start_and_fold(
     iterators: tuple[str, ...],
     elements: Set,
     element: tuple[Expr, ...] | None = None,
+    reduced: str | None = None,
 ) -> tuple[TypedStatement, TypedStatement]:
     """Return what sets the partial results of a reduction to its identity, and what reduces them to its results.
 
-    `iterators`: those of the results, then the one that tells the partial results of each apart; `elements`: their values.
-    `element`: where a partial result lies, in the order of the iterators if not given.
+    `iterators`: those of the results and the one that tells the partial results of each apart, which is `reduced`, or the last;
+    `elements`: their values. `element`: where a partial result lies, in the order of the iterators if not given.
     """
-    begin, fold = fresh.statement(), fresh.statement()
-    acc, element = statement.acc, element or tuple(IndexExpr(i, i64) for i in iterators)
-    least = identity(statement.op, acc)
-    start = TypedStatement(begin, iterators, 0, domain_text(elements, begin), partial, element, "set", least, acc)
-    folded = replace(
-        statement,
-        name=fold,
-        iterators=iterators,
-        domain=domain_text(elements, fold),
-        expr=Read(partial, element, dtype=acc),
-        reduced=iterators[-1:],
-        prefetch=(),
-    )
-    return start, folded
+    element = element or indices(iterators)
+    start = fresh.sets(elements, iterators, (partial, element), identity(statement.op, statement.acc))
+    made = replace(statement, expr=Read(partial, element, dtype=statement.acc), prefetch=())
+    return start, reindexed(made, iterators, elements, {}, fresh.statement(), (reduced or iterators[-1],))

@@ -13,14 +13,16 @@ from math import prod
 
 from polyker.cost.measure import Layouts, accesses
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.isl import read_set
+from polyker.poly.scop import image
 from polyker.rewrite.core.accumulate import starts_fresh
-from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import replaced_after
+from polyker.rewrite.reductions.split_sum import start_and_fold
 
 # Least extent of either index (experience value); most bytes of the rows' sums: three quarters of a second cache of 1 MiB.
 MIN_SUM_EXTENT, MAX_ROW_SUM_BYTES = 32, 3 << 18
@@ -28,18 +30,17 @@ MIN_SUM_EXTENT, MAX_ROW_SUM_BYTES = 32, 3 << 18
 
 def sum_crossing(program: TypedProgram, layout: Layouts) -> TypedProgram:
     """Return the program with such reductions by way of the sums of their rows."""
-    fresh, body = Fresh(program), list[TypedNode]()
-    for node in program.body:
-        before = body[-1] if body else None
-        if isinstance(node, TypedStatement) and isinstance(before, TypedStatement):
-            crossed = _crossed(program, node, layout)
-            made = _by_rows(fresh, node, crossed) if crossed and starts_fresh(program, before, node) else None
-            if made is not None:
-                start, rows, total = made
-                body[-1:] = [start, rows, before, total]
-                continue
-        body.append(node)
-    return fresh.finish(tuple(body))
+    fresh = Fresh(program)
+
+    def change(before: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
+        crossed = _crossed(program, node, layout) if before is not None else []
+        made = _by_rows(fresh, node, crossed) if crossed and starts_fresh(program, before, node) else None
+        if made is None or before is None:
+            return None
+        start, rows, total = made
+        return [start, rows, before, total]
+
+    return fresh.finish(replaced_after(program, change))
 
 
 def _by_rows(
@@ -61,19 +62,8 @@ def _by_rows(
     extents = tuple(map(lit, counts))
     rows = fresh.temporary("rows", statement.acc, extents)
     places: tuple[Expr, ...] = tuple(add(IndexExpr(i, i64), lit(-ends[i][0])) for i in names)
-    onto = read_map(f"{{ {statement.name}[{', '.join(statement.iterators)}] -> [{', '.join(names)}] }}")
-    elements, first, last = read_set(statement.domain).apply(onto), fresh.statement(), fresh.statement()
-    zero = identity(statement.op, statement.acc)
-    start = TypedStatement(first, names, 0, domain_text(elements, first), rows, places, "set", zero, statement.acc)
+    start, total = start_and_fold(fresh, statement, rows, names, image(fresh.program, statement, names), places, along)
     rest = tuple(i for i in statement.reduced if i != along)
-    total = replace(
-        statement,
-        name=last,
-        iterators=names,
-        domain=domain_text(elements, last),
-        expr=Read(rows, places, dtype=statement.acc),
-        reduced=(along,),
-    )
     return start, replace(statement, target=rows, subscripts=places, reduced=rest, defines=None), total
 
 

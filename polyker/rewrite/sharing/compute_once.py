@@ -25,7 +25,7 @@ from polyker.machine.model import Target
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
-from polyker.rewrite.reductions.factor import renamed
+from polyker.rewrite.core.reindex import renamed
 
 # Least instances that share a value; least operations of a value without functions; budget values of one statement that are tried
 # (experience values).
