@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, TypeAlias
 
 import islpy
@@ -106,6 +107,11 @@ def read_set(text: str) -> Any:
 def read_map(text: str) -> Any:
     """Return the `isl.Map` of a text in this thread's context; read once, then cached."""
     return _parse("Map", text)
+
+
+def union_of(parts: Iterable[Any]) -> Any:
+    """Return the union of sets, or of maps; None of none."""
+    return reduce(lambda found, part: part if found is None else found.union(part), parts, None)
 
 
 def read_pw_aff(text: str) -> Any:

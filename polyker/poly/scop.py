@@ -16,6 +16,7 @@ import islpy as isl
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.boxes import values_along
 from polyker.poly.isl import read_map, read_set
 
 
@@ -177,16 +178,10 @@ def read_relation(program: TypedProgram, statement: TypedStatement, read: Read, 
         # Where a subscript leaves the tensor, the element has another one that is inside: any is the safe answer.
         reached = relation.range()
         for d in range(len(read.subscripts)):
-            if not _along(reached, d).is_subset(_along(box, d)):
+            if not values_along(reached, d).is_subset(values_along(box, d)):
                 relation = relation.project_out(isl.dim_type.out, d, 1).insert_dims(isl.dim_type.out, d, 1)
         relation = relation.set_tuple_name(isl.dim_type.out, read.tensor)
     return relation.intersect_range(box)
-
-
-def _along(elements: isl.Set, dimension: int) -> isl.Set:
-    """Return the values that one subscript takes."""
-    after = elements.project_out(isl.dim_type.set, dimension + 1, elements.dim(isl.dim_type.set) - dimension - 1)
-    return after.project_out(isl.dim_type.set, 0, dimension).reset_tuple_id()
 
 
 def _original_order(program: TypedProgram) -> tuple[dict[str, isl.Map], dict[str, tuple[int, ...]]]:

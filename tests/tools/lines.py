@@ -20,7 +20,7 @@ CORE = {
     "poly": 3320,
     "machine": 320,
     "cost": 1650,
-    "rewrite": 7190,
+    "rewrite": 6900,
     "schedule": 8480,
     "codegen": 13610,
 }

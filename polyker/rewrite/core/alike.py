@@ -11,7 +11,7 @@ import islpy as isl
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import read_map, read_set, union_of
 from polyker.poly.scop import access_relation, elements_written, image
 from polyker.poly.touches import alone
 from polyker.rewrite.core.match import match
@@ -110,9 +110,7 @@ def same_terms(program: TypedProgram, pairs: list[tuple[TypedStatement, TypedSta
     None: it has, and these define other elements, too.
     """
     context = read_set(program.context)
-    every = elements_written(program, pairs[0][1])
-    for _, other, _ in pairs[1:]:
-        every = every.union(elements_written(program, other))
+    every = union_of(elements_written(program, other) for _, other, _ in pairs)
     whole = True
     for one, other, names in pairs:
         terms, own = points_as(program, one, other, names), read_set(other.domain).intersect_params(context)

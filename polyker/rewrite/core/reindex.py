@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import renaming
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import Set
 from polyker.poly.scop import domain_text
+from polyker.rewrite.core.fresh import Fresh
 
 
 def reindexed(
@@ -44,18 +45,40 @@ def renamed(statement: TypedStatement, names: Mapping[str, str]) -> TypedStateme
 
 
 def replaced_after(
-    program: TypedProgram, change: Callable[[TypedStatement | None, TypedStatement], Iterable[TypedNode] | None]
+    nodes: Iterable[TypedNode],
+    change: Callable[[TypedStatement | None, TypedStatement], Iterable[TypedNode] | None],
+    *,
+    inside: bool = False,
 ) -> tuple[TypedNode, ...]:
-    """Return the program's body with statements, but those in loops, replaced together with the one directly before.
+    """Return a body with statements, those in loops only where `inside`, replaced together with the one directly before.
 
     `change` gets both, the first None where there is none, and returns what stands for them; None leaves them.
     """
     body: list[TypedNode] = []
-    for node in program.body:
+    for node in nodes:
         before = body[-1] if body and isinstance(body[-1], TypedStatement) else None
         made = change(before, node) if isinstance(node, TypedStatement) else None
-        if made is None:
-            body.append(node)
-        else:
+        if made is not None:
             body[len(body) - (before is not None) :] = made
+        elif isinstance(node, TypedLoop) and inside:
+            body.append(replace(node, body=replaced_after(node.body, change, inside=True)))
+        else:
+            body.append(node)
     return tuple(body)
+
+
+def replaced_loops(
+    program: TypedProgram, change: Callable[[Fresh, dict[str, str], TypedLoop], Iterable[TypedNode] | None]
+) -> TypedProgram:
+    """Return the program with the outermost loops of its body replaced; the same program where none is.
+
+    `change` gets fresh names, and the labels of iterators, to which it adds; it returns what stands for a loop, None for itself.
+    """
+    fresh, labels = Fresh(program), dict(program.labels)
+    body: list[TypedNode] = []
+    for node in program.body:
+        made = change(fresh, labels, node) if isinstance(node, TypedLoop) else None
+        body += (node,) if made is None else made
+    if tuple(body) == program.body:
+        return program
+    return replace(fresh.finish(tuple(body)), labels=tuple(labels.items()))

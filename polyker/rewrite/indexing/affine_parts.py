@@ -15,7 +15,7 @@ from polyker.ir.expr import Call, Expr, Literal, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, print_affine, scale, subtract
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
-from polyker.poly.isl import Map, Set, dim, read_map, read_set
+from polyker.poly.isl import Map, Set, dim, read_map, read_set, union_of
 from polyker.poly.scop import domain_text, parameters
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh
@@ -172,10 +172,7 @@ def pieces_of(program: TypedProgram, mode: str, reach: Set, size: Expr) -> tuple
     used = [(p, s) for p, s in sets if not s.is_disjoint(reach)]
     if not used or len(used) > MAX_SUBSCRIPT_PARTS:
         return None
-    union = used[0][1]
-    for _, interval in used[1:]:
-        union = union.union(interval)
-    return tuple(p for p, _ in used) if reach.is_subset(union) else None
+    return tuple(p for p, _ in used) if reach.is_subset(union_of(s for _, s in used)) else None
 
 
 def _wraps(reach: Set, period: Expr) -> range:

@@ -250,12 +250,12 @@ class _Merge:
         def change(e: Expr) -> Expr:
             return replace(e, subscripts=self.subscripts(e.tensor, e.subscripts)) if isinstance(e, Read) else e
 
+        made = old.rewritten(lambda e: transform(e, change))
         return replace(
-            old,
+            made,
             iterators=tuple(i for i in old.iterators if i not in second),
             domain=self.domain(),
-            subscripts=self.subscripts(old.target, tuple(transform(s, change) for s in old.subscripts)),
-            expr=transform(old.expr, change),
+            subscripts=self.subscripts(old.target, made.subscripts),
             reduced=tuple(i for i in old.reduced if i not in second),
             defines=None if old.defines is None else self.defines(),
         )

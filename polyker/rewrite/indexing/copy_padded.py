@@ -7,8 +7,9 @@ from math import prod
 from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.ir.expr import Read, reads_in
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import replaced_after
 from polyker.rewrite.indexing.affine_parts import parts_of
 from polyker.rewrite.materialise.pack_operand import apart_from_border, pack_padded
 
@@ -23,26 +24,27 @@ def pad_computed(program: TypedProgram, layout: Layouts) -> TypedProgram:
     The copy is a statement like others: where the value is cheap, or is the result of a sum, it is computed right there, and the
     statements that read it may share loops with it. What is not computed is copied when the reader's nest is made.
     """
-    fresh, body, made = Fresh(program), list[TypedNode](), set[str]()
-    for node in program.body:
-        if not isinstance(node, TypedStatement):
-            body.append(node)
-            continue
+    fresh, made = Fresh(program), set[str]()
+
+    def change(before: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
         statement, reads = node, [r for r in reads_in(node.expr) if r.pad is not None and r.tensor in made]
         made.add(node.target)
-        if reads and statement.reduced and not statement.in_order and not statement.is_ordered:
-            for read in reread_padding(measure(program, statement, layout)):
-                if read not in reads:
-                    continue
+        if not reads or not statement.reduced or statement.in_order or statement.is_ordered:
+            return None
+        copies: list[TypedStatement] = []
+        for read in reread_padding(measure(program, statement, layout)):
+            if read in reads:
                 packed = pack_padded(program, fresh, statement, read)
-                copies = apart_from_border(program, fresh, packed.copy)
-                # Not between a reduction and the statement that starts it.
-                last = body[-1] if body else None
-                at = len(body) - (isinstance(last, TypedStatement) and last.target == statement.target)
-                body[at:at] = [p for c in copies for p in parts_of(program, fresh, c)]
+                parts = apart_from_border(program, fresh, packed.copy)
+                copies += [p for c in parts for p in parts_of(program, fresh, c)]
                 statement = packed.statement
-        body.append(statement)
-    return fresh.finish(tuple(body)) if tuple(body) != program.body else program
+        # Not between a reduction and the statement that starts it.
+        first = [] if before is None else [before]
+        starts = before is not None and before.target == node.target
+        return [*copies, *first, statement] if starts else [*first, *copies, statement]
+
+    body = replaced_after(program.body, change)
+    return fresh.finish(body) if body != program.body else program
 
 
 def reread_padding(measured: MeasuredStatement) -> tuple[Read, ...]:

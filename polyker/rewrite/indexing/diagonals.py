@@ -7,16 +7,14 @@ several values of i has as many iterations then as one of them; before it had th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import IndexExpr
-from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, scale, substitute
+from polyker.ir.quasi_affine import add, index, indices_of, is_quasi_affine, scale
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
-from polyker.poly.isl import Set, dim, read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import Set, dim, read_set
+from polyker.poly.scop import image
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 
 # Extent of a register tile along its vectors (four of 16 floats), and along its other index (experience values).
 TILE_VECTOR_ELEMENTS, TILE_ROWS = 64, 14
@@ -50,10 +48,8 @@ def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, it
     moved = {i for r in statement.reads() for s in r.subscripts for i in indices_of(s)}
     for other, slope in _slopes(statement, domain, place):
         diagonal = fresh.iterator()
-        old = ", ".join(statement.iterators)
         new = (*statement.iterators[:place], diagonal, *statement.iterators[place + 1 :])
-        onto = f"{{ {statement.name}[{old}] -> {statement.name}[{', '.join(new)}] : {iterator} = {slope}*{other} + {diagonal} }}"
-        found = domain.apply(read_map(parameters(program) + onto))
+        found = image(program, statement, new, where=f"{iterator} = {slope}*{other} + {diagonal}")
         band = ends(found, place)
         if band is None:
             continue
@@ -69,14 +65,9 @@ def _numbered(program: TypedProgram, fresh: Fresh, statement: TypedStatement, it
             together = min(together, extent[1] - extent[0] + 1)
         if together < (MIN_ITERATION_RATIO if shares else 1) * width:
             continue
-        value = {iterator: add(scale(slope, IndexExpr(other, i64)), IndexExpr(diagonal, i64))}
-        return replace(
-            statement,
-            iterators=new,
-            reduced=tuple(diagonal if i == iterator else i for i in statement.reduced),
-            domain=domain_text(found, statement.name),
-            expr=substitute(statement.expr, value),
-        )
+        value = {iterator: add(scale(slope, index(other)), index(diagonal))}
+        reduced = tuple(diagonal if i == iterator else i for i in statement.reduced)
+        return reindexed(statement, new, found, value, reduced=reduced)
     return statement
 
 

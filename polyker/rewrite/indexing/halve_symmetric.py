@@ -11,15 +11,15 @@ from itertools import combinations
 from math import prod
 
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Read, transform
-from polyker.ir.quasi_affine import substitute
-from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.quasi_affine import renaming, substitute
+from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text
+from polyker.poly.scop import domain_text, image
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import replaced_after
 
 # Least rows of results, terms of each result, and terms of all, so that half of the work exceeds the copy and the partial tiles
 # at the diagonal (experience values).
@@ -31,21 +31,19 @@ def halve_symmetric(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision
     """Return the program with one half of each symmetric result computed, and which these are in words."""
     if program.sizes:
         return program, ()
-    fresh, body, notes = Fresh(program), list[TypedNode](), list[Decision]()
-    for node in program.body:
-        before = body[-1] if body and isinstance(body[-1], TypedStatement) else None
-        pair = _pair(program, before, node) if isinstance(node, TypedStatement) and before is not None else None
-        if pair is None or not isinstance(node, TypedStatement):
-            body.append(node)
-        else:
-            half, copy = _halves(fresh, node, *pair)
-            assert before is not None
-            # `before` is the last node so far.
-            body[-1:] = [_without(before, copy), half, copy]
-            notes.append(
-                Decision(node.name, f"is symmetric in {' and '.join(pair)}; one half is computed, the other copied")
-            )
-    return fresh.finish(tuple(body)), tuple(notes)
+    fresh, notes = Fresh(program), list[Decision]()
+
+    def change(before: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
+        pair = None if before is None else _pair(program, before, node)
+        if before is None or pair is None:
+            return None
+        half, copy = _halves(fresh, node, *pair)
+        chosen = f"is symmetric in {' and '.join(pair)}; one half is computed, the other copied"
+        notes.append(Decision(node.name, chosen))
+        return [_without(before, copy), half, copy]
+
+    body = replaced_after(program.body, change)
+    return fresh.finish(body), tuple(notes)
 
 
 def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatement) -> tuple[str, str] | None:
@@ -71,7 +69,7 @@ def _pair(program: TypedProgram, start: TypedStatement, statement: TypedStatemen
 
 def _is_same(expr: Expr, i: str, j: str) -> bool:
     """Whether a value is the same with two indices exchanged."""
-    transposed = substitute(expr, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)})
+    transposed = substitute(expr, renaming({i: j, j: i}))
     return transposed != expr and repr(transform(transposed, _ordered)) == repr(transform(expr, _ordered))
 
 
@@ -110,15 +108,10 @@ def _without(start: TypedStatement, copy: TypedStatement) -> TypedStatement:
 
 def _halves(fresh: Fresh, statement: TypedStatement, i: str, j: str) -> tuple[TypedStatement, TypedStatement]:
     """Return the reduction on one side of the diagonal, and the copy."""
-    domain, name = read_set(statement.domain).reset_tuple_id(), fresh.statement()
-    kept = statement.kept
+    domain = read_set(statement.domain).reset_tuple_id()
     side = read_set(f"{{ [{', '.join(statement.iterators)}] : {j} <= {i} }}")
     half = replace(statement, domain=domain_text(domain.intersect(side), statement.name))
-    onto = read_map(f"{{ [{', '.join(statement.iterators)}] -> [{', '.join(kept)}] : {j} > {i} }}")
-    transposed = tuple(substitute(s, {i: IndexExpr(j, i64), j: IndexExpr(i, i64)}) for s in statement.subscripts)
-    value = Read(statement.target, transposed, dtype=statement.acc)
-    copy = TypedStatement(
-        name, kept, 0, domain_text(domain.apply(onto), name), statement.target, statement.subscripts, "set", value,
-        statement.acc, (), statement.span,
-    )  # fmt: skip
-    return half, copy
+    transposed = statement.substituted(renaming({i: j, j: i})).subscripts
+    value, place = Read(statement.target, transposed, dtype=statement.acc), (statement.target, statement.subscripts)
+    points = image(fresh.program, statement, statement.kept, where=f"{j} > {i}")
+    return half, fresh.sets(points, statement.kept, place, value, statement)

@@ -7,15 +7,14 @@ and what is contiguous along q is read by vectors.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, transform, walk
-from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale, substitute
+from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affine, lit, scale
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import image
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 
 
 def split_quotients(program: TypedProgram) -> TypedProgram:
@@ -62,20 +61,13 @@ def _split(program: TypedProgram, fresh: Fresh, statement: TypedStatement, itera
         return IndexExpr(rest, i64) if node.op == "mod" else add(IndexExpr(quotient, i64), lit(carried))
 
     def on(expr: Expr) -> Expr:
-        return substitute(transform(expr, change), {iterator: whole})
+        return transform(expr, change)
 
-    head, name = parameters(program), statement.name
-    old, place = ", ".join(statement.iterators), statement.iterators.index(iterator)
+    place = statement.iterators.index(iterator)
     new = (*statement.iterators[:place], quotient, rest, *statement.iterators[place + 1 :])
     division = f"{iterator} + {added} = {divisor}*{quotient} + {rest} and 0 <= {rest} < {divisor}"
-    onto = read_map(f"{head}{{ {name}[{old}] -> {name}[{', '.join(new)}] : {division} }}")
-    return replace(
-        statement,
-        iterators=new,
-        domain=domain_text(read_set(statement.domain).apply(onto), name),
-        subscripts=tuple(map(on, statement.subscripts)),
-        expr=on(statement.expr),
-    )
+    points = image(program, statement, new, where=division)
+    return reindexed(statement.rewritten(on), new, points, {iterator: whole})
 
 
 def _form(node: Expr, iterator: str) -> tuple[int, int] | None:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Literal, Read, Reduce, reads_in, transform
+from polyker.ir.expr import Expr, Literal, Read, Reduce, reads_in, transform
 from polyker.ir.layout import Layout
-from polyker.ir.quasi_affine import coefficients, indices_of, is_quasi_affine
+from polyker.ir.quasi_affine import coefficients, indices, indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.boxes import ends
 from polyker.poly.isl import dim, read_map, read_set
@@ -65,16 +64,9 @@ class _Turned:
         found = self._transpose(node, lambda t: self._has_values(t, before), lambda t: self._is_needed(t, after))
         if found is not None:
             return found
-        return [self._inside(node)] if isinstance(node, TypedLoop) else [node]
-
-    def _inside(self, loop: TypedLoop) -> TypedLoop:
-        body: list[TypedNode] = []
-        for node in loop.body:
-            if isinstance(node, TypedLoop):
-                body.append(self._inside(node))
-            else:
-                body += self._transpose(node, lambda _: True, lambda _: True) or [node]
-        return replace(loop, body=tuple(body))
+        if not isinstance(node, TypedLoop):
+            return [node]
+        return list(replaced((node,), lambda s: self._transpose(s, lambda _: True, lambda _: True) or [s]))
 
     def _transpose(
         self, node: TypedNode, has_values: Callable[[str], bool], is_needed: Callable[[str], bool]
@@ -210,22 +202,16 @@ class _Turned:
     ) -> TypedStatement:
         """Return the statement that copies a tensor to its transposed one, or back, in the loops of the statement `around`."""
         found = self.program.tensor(tensor)
-        name, element = self.fresh.statement(), tuple(self.fresh.iterator() for _ in order)
-        at = tuple(IndexExpr(i, i64) for i in element)
+        element = self.fresh.iterators(len(order))
+        at = indices(element)
         there = tuple(at[d] for d in order)
         domain, outer = read_set(tensor_box(self.program, tensor)).reset_tuple_id(), 0
         if around is not None and around.outer:
             loops, outer = read_set(around.domain).reset_tuple_id(), around.outer
             domain = loops.project_out(dim.set, outer, len(around.iterators) - outer).flat_product(domain)
-        (target, subscripts), read = (
-            ((tensor, at), Read(transposed, there, None, found.dtype))
-            if back
-            else ((transposed, there), Read(tensor, at, None, found.dtype))
-        )
+        source, target = ((transposed, there), (tensor, at)) if back else ((tensor, at), (transposed, there))
         iterators = (*(around.iterators[:outer] if around is not None else ()), *element)
-        return TypedStatement(
-            name, iterators, outer, domain_text(domain, name), target, subscripts, "set", read, found.dtype
-        )
+        return self.fresh.sets(domain, iterators, target, Read(*source, None, found.dtype), outer=outer)
 
 
 def _rows_last(statement: TypedStatement, across: int) -> TypedStatement:

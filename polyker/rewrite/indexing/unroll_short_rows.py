@@ -8,19 +8,18 @@ along p: what they store is interleaved, and what lies in rows is picked out of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from polyker.cost.access_cost import MAX_SHUFFLED_STRIDE
 from polyker.cost.measure import Layouts, MemoryAccess, accesses
 from polyker.cost.plan import MAX_TILE_OPERATIONS
-from polyker.ir.expr import Expr, walk
-from polyker.ir.quasi_affine import is_quasi_affine, lit, substitute
+from polyker.ir.expr import walk
+from polyker.ir.quasi_affine import is_quasi_affine, lit
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import dim, read_set
-from polyker.poly.scop import domain_text
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 from polyker.rewrite.reductions.short_sums import unfold_sums
 from polyker.rewrite.sharing.inline_values import inline_values
 
@@ -113,18 +112,6 @@ def _elements(statement: TypedStatement, iterator: str, name: Callable[[], str])
     for value in range(values[0], values[1] + 1):
         here = domain.fix_val(dim.set, place, value).project_out(dim.set, place, 1)
 
-        def on(expr: Expr, value: int = value) -> Expr:
-            return substitute(expr, {iterator: lit(value)})
-
         own = statement.name if value == values[0] else name()
-        found.append(
-            replace(
-                statement,
-                name=own,
-                iterators=kept,
-                domain=domain_text(here, own),
-                subscripts=tuple(map(on, statement.subscripts)),
-                expr=on(statement.expr),
-            )
-        )
+        found.append(reindexed(statement, kept, here, {iterator: lit(value)}, own))
     return found

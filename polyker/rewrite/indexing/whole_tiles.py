@@ -21,7 +21,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import across, corners, ends, interval_along
 from polyker.poly.count import count
 from polyker.poly.isl import Set, dim, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters, tensor_box
+from polyker.poly.scop import access_relation, domain_text, map_onto, parameters, tensor_box
 from polyker.poly.symbolic import expected
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
@@ -65,7 +65,8 @@ def whole_tiles(
     domain = read_set(statement.domain)
     if program.sizes:
         domain = domain.intersect_params(read_set(program.context))
-    results = domain.apply(_onto(program, statement.iterators, kept, statement.name))
+    onto = map_onto(program, statement, kept)
+    results = domain.apply(onto)
     if results.is_empty():
         return None
     if _box(results, statement.outer).is_subset(results) if program.sizes else corners(results) is not None:
@@ -77,7 +78,6 @@ def whole_tiles(
         return None
     elements = _elements(program, results, kept, tiles, grain, statement.outer)
     near = mates(program, statement.name, statement.iterators, tiles)
-    onto = _onto(program, statement.iterators, kept, statement.name)
     of_tile = domain.apply(near)
     wide = of_tile.intersect(onto.intersect_range(elements).domain()).coalesce()
     if not wide.intersect(onto.intersect_range(results).domain()).is_subset(domain):
@@ -102,7 +102,7 @@ def whole_tiles(
 def _is_steady(program: TypedProgram, statement: TypedStatement, read: Read, domain: isl.Set, wide: isl.Set) -> bool:
     """Whether more instances read what those of the domain read in the same iteration of the loops around, and the statement
     writes none of it there."""
-    step = _onto(program, statement.iterators, statement.iterators[: statement.outer], statement.name)
+    step = map_onto(program, statement, statement.iterators[: statement.outer])
 
     def elements(tensor: str, subscripts: tuple[Expr, ...], instances: isl.Set) -> isl.Map:
         access = read_map(access_relation(program, statement, tensor, subscripts))
@@ -172,10 +172,6 @@ def _parts_of_rows(tiles: Tiling, grain: tuple[str, int] | None) -> Iterator[tup
     for iterator, size, _ in tiles:
         if grain and iterator == grain[0]:
             yield from ((iterator, n) for n in range(grain[1], size, grain[1]) if size % n == 0)
-
-
-def _onto(program: TypedProgram, iterators: tuple[str, ...], kept: tuple[str, ...], name: str) -> isl.Map:
-    return read_map(f"{parameters(program)}{{ {name}[{', '.join(iterators)}] -> [{', '.join(kept)}] }}")
 
 
 def _computed(

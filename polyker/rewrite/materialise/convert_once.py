@@ -15,13 +15,13 @@ from polyker.cost.plan import TilePlan, values
 from polyker.cost.table import CONVERT, GAIN, NEST, WRITE
 from polyker.cost.temporaries import MIN_SEARCHED_CYCLES, room, traffic
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Cast, Expr, IndexExpr, Literal, Read, replace_parts
-from polyker.ir.quasi_affine import indices_of, is_quasi_affine
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Cast, Expr, Literal, Read, replace_parts
+from polyker.ir.quasi_affine import indices, indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 from polyker.machine.model import Target
 from polyker.poly.isl import read_set
-from polyker.poly.scop import domain_text, tensor_box
+from polyker.poly.scop import tensor_box
 from polyker.rewrite.core.fresh import Fresh
 
 # Least uses of an element (chosen).
@@ -116,13 +116,10 @@ class _Converter:
         name = self.fresh.temporary("converted", cast.dtype, tensor.shape)
         self.made[_key(cast)] = name
         self.notes.append(Decision(statement.name, f"{tensor.label} is converted once, not where it is read"))
-        element = tuple(self.fresh.iterator() for _ in tensor.shape)
-        at = tuple(IndexExpr(i, i64) for i in element)
-        made = self.fresh.statement()
-        box = domain_text(read_set(tensor_box(self.program, read.tensor)).reset_tuple_id(), made)
-        value = replace(cast, arg=replace(read, subscripts=at))
-        stored = TypedStatement(made, element, 0, box, name, at, "set", value, cast.dtype, (), statement.span)
-        self.first.append(stored)
+        element = self.fresh.iterators(len(tensor.shape))
+        value = replace(cast, arg=replace(read, subscripts=indices(element)))
+        box = read_set(tensor_box(self.program, read.tensor))
+        self.first.append(self.fresh.sets(box, element, (name, indices(element)), value, statement))
 
 
 def _constant(extent: Expr) -> int | None:

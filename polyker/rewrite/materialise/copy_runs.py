@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 import islpy as isl
 
-from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
-from polyker.ir.quasi_affine import indices_of, lit, print_affine
-from polyker.ir.typed import UNBOUNDED_EXTENT, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Expr, Read, transform
+from polyker.ir.quasi_affine import index, indices, indices_of, lit, print_affine
+from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import parameters
 from polyker.rewrite.core.fresh import Fresh, identity
 
 Times = Mapping[str, Sequence[Expr]]  # statement -> its time at each of the loops around
@@ -58,18 +58,26 @@ class _Runs:
     def iterators(self) -> tuple[str, ...]:
         return (*self.outer, *self.numbers, *self.element)
 
-    def of_loops(self) -> tuple[str | None, ...]:
-        """Return the copy's iterator of each loop around, None for a loop of the text's."""
-        found = dict(zip(self.numbered, self.numbers, strict=True))
-        return tuple(found.get(n) for n in range(len(self.times)))
+    def copied(
+        self,
+        program: TypedProgram,
+        tensor: str,
+        before: tuple[TypedStatement, ...],
+        after: tuple[TypedStatement, ...],
+        maps: Mapping[str, tuple[str, ...]],
+    ) -> Copied:
+        """Return the program with the copies and what they are."""
+        found, dims = dict(zip(self.numbered, self.numbers, strict=True)), len(self.outer) + len(self.numbers)
+        of_loops = tuple(found.get(n) for n in range(len(self.times)))
+        return Copied(program, tensor, before, after, self.element, self.times, dims, maps, of_loops)
 
     def here(self) -> tuple[Expr, ...]:
         """Return the copy's subscripts over its own iterators."""
-        return tuple(IndexExpr(i, i64) for i in self.iterators)
+        return indices(self.iterators)
 
     def of(self, times: Sequence[Expr], element: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the copy's subscripts over a statement's iterators."""
-        return (*(IndexExpr(i, i64) for i in self.outer), *(times[n] for n in self.numbered), *element)
+        return (*indices(self.outer), *(times[n] for n in self.numbered), *element)
 
 
 def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatement], times: Times) -> Copied:
@@ -81,37 +89,16 @@ def copy_reads(program: TypedProgram, tensor: str, readers: Sequence[TypedStatem
     maps = {
         s.name: tuple(_map(program, s, runs.of(times[s.name], r.subscripts)) for r in reads[s.name]) for s in readers
     }
-    elements = _union([_image(s, text) for s in readers for text in maps[s.name]])
-    name = fresh.statement()
+    elements = reduce(isl.Set.union, (_image(s, text) for s in readers for text in maps[s.name])).coalesce()
     copy = fresh.temporary("pack", found.dtype, (lit(UNBOUNDED_EXTENT),) * len(runs.iterators))
-    source = Read(tensor, tuple(IndexExpr(i, i64) for i in runs.element), dtype=found.dtype)
-    made = TypedStatement(
-        name,
-        runs.iterators,
-        len(runs.outer),
-        domain_text(elements, name),
-        copy,
-        runs.here(),
-        "set",
-        source,
-        found.dtype,
-    )
+    source = Read(tensor, indices(runs.element), dtype=found.dtype)
+    made = fresh.sets(elements, runs.iterators, (copy, runs.here()), source, outer=len(runs.outer))
     changed: dict[str, tuple[TypedStatement, ...]] = {
         s.name: (_reading(s, tensor, copy, partial(runs.of, times[s.name])),) for s in readers
     }
     changed[readers[0].name] = (made, *changed[readers[0].name])
-    body = _replaced(program.body, changed)
-    return Copied(
-        fresh.finish(body),
-        copy,
-        (made,),
-        (),
-        runs.element,
-        runs.times,
-        len(runs.outer) + len(runs.numbers),
-        maps,
-        runs.of_loops(),
-    )
+    body = replaced(program.body, lambda s: changed.get(s.name, (s,)))
+    return runs.copied(fresh.finish(body), copy, (made,), (), maps)
 
 
 def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> Copied:
@@ -128,42 +115,24 @@ def copy_writes(program: TypedProgram, writer: TypedStatement, times: Times) -> 
     changed = replace(writer, target=copy, subscripts=there, defines=None)
     before: tuple[TypedStatement, ...] = ()
     if reduces:
-        start = fresh.statement()
-        one: Literal = identity(writer.op, dtype)
-        domain = domain_text(elements, start)
-        before = (TypedStatement(start, runs.iterators, len(runs.outer), domain, copy, runs.here(), "set", one, dtype),)
-    store = fresh.statement()
-    value = Read(copy, runs.here(), dtype=dtype)
-    places = tuple(IndexExpr(i, i64) for i in runs.element)
-    reduced = runs.numbers if reduces else ()
-    after = TypedStatement(
-        store, runs.iterators, len(runs.outer), domain_text(elements, store), target.name, places, writer.op, value, dtype,
-        reduced, writer.span,
-    )  # fmt: skip
-    body = _replaced(program.body, {writer.name: (*before, changed, after)})
-    dims = len(runs.outer) + len(runs.numbers)
-    return Copied(
-        fresh.finish(body),
-        copy,
-        before,
-        (after,),
-        runs.element,
-        runs.times,
-        dims,
-        {writer.name: (text,)},
-        runs.of_loops(),
-    )
+        one, place = identity(writer.op, dtype), (copy, runs.here())
+        before = (fresh.sets(elements, runs.iterators, place, one, outer=len(runs.outer)),)
+    value, place = Read(copy, runs.here(), dtype=dtype), (target.name, indices(runs.element))
+    after = fresh.sets(elements, runs.iterators, place, value, writer, len(runs.outer))
+    after = replace(after, op=writer.op, reduced=runs.numbers if reduces else ())
+    body = replaced(program.body, lambda s: (*before, changed, after) if s.name == writer.name else (s,))
+    return runs.copied(fresh.finish(body), copy, before, (after,), {writer.name: (text,)})
 
 
 def _runs(fresh: Fresh, statement: TypedStatement, times: Times, rank: int) -> _Runs:
     outer = statement.iterators[: statement.outer]
     own = times[statement.name]
     numbered = tuple(n for n, t in enumerate(own) if not indices_of(t) <= set(outer))
-    numbers = tuple(fresh.iterator() for _ in numbered)
+    numbers = fresh.iterators(len(numbered))
     here: list[Expr] = list(own)
     for n, number in zip(numbered, numbers, strict=True):
-        here[n] = IndexExpr(number, i64)
-    return _Runs(outer, numbered, numbers, tuple(fresh.iterator() for _ in range(rank)), tuple(here))
+        here[n] = index(number)
+    return _Runs(outer, numbered, numbers, fresh.iterators(rank), tuple(here))
 
 
 def _map(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> str:
@@ -173,13 +142,6 @@ def _map(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr
 
 def _image(statement: TypedStatement, text: str) -> isl.Set:
     return read_set(statement.domain).apply(read_map(text))
-
-
-def _union(parts: Sequence[isl.Set]) -> isl.Set:
-    found = parts[0]
-    for part in parts[1:]:
-        found = found.union(part)
-    return found.coalesce()
 
 
 def _reading(
@@ -192,18 +154,4 @@ def _reading(
             else e
         )
 
-    return replace(
-        statement,
-        expr=transform(statement.expr, change),
-        subscripts=tuple(transform(e, change) for e in statement.subscripts),
-    )
-
-
-def _replaced(body: Sequence[TypedNode], by: Mapping[str, tuple[TypedStatement, ...]]) -> tuple[TypedNode, ...]:
-    found: list[TypedNode] = []
-    for node in body:
-        if isinstance(node, TypedLoop):
-            found.append(replace(node, body=_replaced(node.body, by)))
-        else:
-            found.extend(by.get(node.name, (node,)))
-    return tuple(found)
+    return statement.rewritten(lambda e: transform(e, change))

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read, transform
-from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute
+from polyker.ir.expr import Expr, Read, transform
+from polyker.ir.quasi_affine import indices, indices_of, lit, print_affine, renaming, substitute
 from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
 from polyker.poly.boxes import in_one_piece
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import read_set
+from polyker.poly.scop import map_onto
+from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.fresh import Fresh
 
 
@@ -53,22 +53,17 @@ def pack_block(
     numbers = {t: fresh.iterator() for t in runs}
     names = {i: fresh.iterator() for i in element}
     iterators = (*numbers.values(), *names.values())
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    places = [*map(print_affine, runs), *element]
-    image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(places)}] }}")
     domain = read_set(statement.domain).intersect_params(read_set(program.context))
-    elements = in_one_piece(image.intersect_domain(domain).range().coalesce())
+    onto = map_onto(program, statement, (*map(print_affine, runs), *element))
+    elements = in_one_piece(onto.intersect_domain(domain).range().coalesce())
     assert read.dtype is not None
     tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED_EXTENT) for _ in iterators))
-    here: tuple[Expr, ...] = tuple(IndexExpr(n, i64) for n in numbers.values())
-    here += tuple(add(IndexExpr(names[i], i64), lit(-origin[i])) for i in element)
-    there = (*runs, *(add(IndexExpr(i, i64), lit(-origin[i])) for i in element))
-    own = {i: IndexExpr(n, i64) for i, n in names.items()}
+    lows = [lit(origin[i]) for i in element]
+    here = (*indices(numbers.values()), *from_least(indices(names.values()), lows))
+    there = (*runs, *from_least(indices(element), lows))
+    own = renaming(names)
     value = replace(read, subscripts=tuple(substitute(s, own) for s in read.subscripts))
-    name = fresh.statement()
-    copy = TypedStatement(
-        name, iterators, 0, domain_text(elements, name), tensor, here, "set", value, read.dtype, (), statement.span
-    )
+    copy = fresh.sets(elements, iterators, (tensor, here), value, statement)
     packed = Read(tensor, there, dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
     return PackedBlock(copy, replace(statement, expr=changed), tensor, element, names, numbers)

@@ -12,12 +12,13 @@ import islpy as isl
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
-from polyker.ir.quasi_affine import add, indices_of, lit, print_affine, substitute, subtract
+from polyker.ir.quasi_affine import add, index, indices, indices_of, lit, print_affine, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, instances_within, parameters, tensor_box, values_taken
-from polyker.poly.symbolic import bounds_of
+from polyker.poly.scop import domain_text, image, instances_within, parameters, tensor_box, values_taken
+from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 
 # Row strides in bytes that are multiples of this use a quarter of the sets of a first cache or fewer; bytes of a line.
 SET_CONFLICT_STRIDE, LINE_BYTES = 1024, 64
@@ -46,6 +47,15 @@ class PackedLayout:
     source: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
     aligned: bool = False
 
+    @classmethod
+    def over(cls, label: str, iterators: Sequence[str], read: Read) -> PackedLayout:
+        """Return the layout whose dimensions run over the values of iterators that a read has."""
+
+        def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            return tuple(substitute(s, dict(zip(iterators, values, strict=True))) for s in read.subscripts)
+
+        return cls(label, indices(iterators), source)
+
 
 def pack_elements(
     program: TypedProgram, fresh: Fresh, statement: TypedStatement, read: Read, layout: PackedLayout, outer: int = 0
@@ -53,20 +63,15 @@ def pack_elements(
     """Copy what `read` reaches into a temporary; in `outer` loops around the statement again in each iteration."""
     places = layout.places
     around = statement.iterators[:outer]
-    elements = image_of(program, statement, [*(IndexExpr(i, i64) for i in around), *places])
-    iterators = tuple(fresh.iterator() for _ in places)
+    elements = image_of(program, statement, (*indices(around), *places))
+    iterators = fresh.iterators(len(places))
     lows, extents = box_of(program, elements, range(outer, outer + len(places)))
     assert read.dtype is not None
     name = fresh.temporary(layout.label, read.dtype, _rows_apart(extents, read.dtype) if layout.aligned else extents)
-    values = tuple(IndexExpr(i, i64) for i in iterators)
-    here = tuple(subtract(v, low) for v, low in zip(values, lows, strict=True))
-    there = tuple(subtract(p, low) for p, low in zip(places, lows, strict=True))
-    copy_name = fresh.statement()
-    copy = TypedStatement(
-        copy_name, (*around, *iterators), outer, domain_text(elements, copy_name), name, here, "set",
-        replace(read, subscripts=layout.source(values)), read.dtype, (), statement.span,
-    )  # fmt: skip
-    packed = Read(name, there, dtype=read.dtype)
+    values = indices(iterators)
+    source = replace(read, subscripts=layout.source(values))
+    copy = fresh.sets(elements, (*around, *iterators), (name, from_least(values, lows)), source, statement, outer)
+    packed = Read(name, from_least(places, lows), dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
     return Packed(copy, replace(statement, expr=changed))
 
@@ -134,7 +139,7 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
 
     The copy covers every element of the target: those that the reduction leaves out hold its identity.
     """
-    order = [s for s in statement.subscripts if s != IndexExpr(vector, i64)] + [IndexExpr(vector, i64)]
+    order = [s for s in statement.subscripts if s != index(vector)] + [index(vector)]
     names = [s.name for s in order if isinstance(s, IndexExpr)]
     own = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
     swap = read_map(f"{parameters(program)}{{ {statement.target}[{', '.join(own)}] -> [{', '.join(names)}] }}")
@@ -142,19 +147,11 @@ def pack_result(program: TypedProgram, fresh: Fresh, statement: TypedStatement, 
     lows, extents = box_of(program, elements, range(len(order)))
     dtype = program.tensor(statement.target).dtype
     name = fresh.temporary("result", dtype, extents)
-    iterators = tuple(fresh.iterator() for _ in order)
-    renamed = {s.name: i for s, i in zip(order, iterators, strict=True) if isinstance(s, IndexExpr)}
-    target = tuple(IndexExpr(renamed[s.name], i64) for s in statement.subscripts if isinstance(s, IndexExpr))
-    value = Read(
-        name, tuple(subtract(IndexExpr(i, i64), low) for i, low in zip(iterators, lows, strict=True)), dtype=dtype
-    )
-    copy_name = fresh.statement()
-    copy = TypedStatement(
-        copy_name, iterators, 0, domain_text(elements, copy_name), statement.target, target, "set", value, dtype, (),
-        statement.span,
-    )  # fmt: skip
-    places = tuple(subtract(s, low) for s, low in zip(order, lows, strict=True))
-    return Packed(copy, replace(statement, target=name, subscripts=places))
+    iterators = fresh.iterators(len(order))
+    renamed = dict(zip(names, iterators, strict=True))
+    value = Read(name, from_least(indices(iterators), lows), dtype=dtype)
+    copy = fresh.sets(elements, iterators, (statement.target, indices(renamed[i] for i in own)), value, statement)
+    return Packed(copy, replace(statement, target=name, subscripts=from_least(order, lows)))
 
 
 def start_of_packed(
@@ -163,20 +160,10 @@ def start_of_packed(
     """Return the start of the packed result: the same elements, their dimensions in the packed order."""
     dimension = dict(zip(before.subscripts, start.iterators, strict=True))
     iterators = tuple(dimension[s] for s in after.subscripts)
-    old, new = ", ".join(start.iterators), ", ".join(iterators)
-    swap = read_map(f"{parameters(program)}{{ {start.name}[{old}] -> {start.name}[{new}] }}")
-    domain = read_set(start.domain).apply(swap)
-    places = tuple(IndexExpr(i, i64) for i in iterators)
-    return replace(start, target=after.target, iterators=iterators, subscripts=places, domain=str(domain))
+    made = replace(start, target=after.target, subscripts=indices(iterators))
+    return reindexed(made, iterators, image(program, start, iterators), {})
 
 
 def image_of(program: TypedProgram, statement: TypedStatement, places: Sequence[Expr]) -> isl.Set:
     """Return the set of the values that expressions over a statement's iterators take."""
     return values_taken(program, statement, tuple(map(print_affine, places))).coalesce()
-
-
-def box_of(program: TypedProgram, elements: isl.Set, dimensions: range) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """Return the least values of dimensions of a set, and how many values there are up to the greatest."""
-    bounds = [bounds_of(elements, d, program) for d in dimensions]
-    lows = tuple(low for low, _ in bounds)
-    return lows, tuple(add(subtract(high, low), lit(1)) for low, high in bounds)

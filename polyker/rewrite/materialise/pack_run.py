@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Pad, Read, SizeExpr, transform
-from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, print_affine, scale, subtract
+from polyker.ir.expr import Expr, Pad, Read, SizeExpr, transform
+from polyker.ir.quasi_affine import add, coefficients, index, indices, indices_of, lit, scale
 from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.materialise.pack_operand import image_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +72,17 @@ def pack_run(
     extents = box_of(read, tiles)
     assert extents is not None
     assert read.dtype is not None
-    elements = tuple(fresh.iterator() for _ in extents)
+    elements = fresh.iterators(len(extents))
     corners = [_corner(s, tiles) for s in read.subscripts]
-    local = tuple(subtract(s, c) for s, c in zip(read.subscripts, corners, strict=True))
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    image = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(map(print_affine, (*times, *local)))}] }}")
-    domain = image.intersect_domain(read_set(statement.domain)).range().coalesce()
+    local = from_least(read.subscripts, corners)
+    domain = image_of(program, statement, (*times, *local))
     tensor = fresh.temporary("pack", read.dtype, tuple(lit(UNBOUNDED_EXTENT) for _ in (*times, *elements)))
-    here = tuple(IndexExpr(n, i64) for n in (*numbers.values(), *elements))
-    own: dict[Expr, Expr] = {t: IndexExpr(n, i64) for t, n in numbers.items()}
-    places = tuple(
-        add(IndexExpr(n, i64), transform(c, lambda e: own.get(e, e))) for n, c in zip(elements, corners, strict=True)
-    )
+    iterators = (*numbers.values(), *elements)
+    own: dict[Expr, Expr] = {t: index(n) for t, n in numbers.items()}
+    places = tuple(add(index(n), transform(c, lambda e: own.get(e, e))) for n, c in zip(elements, corners, strict=True))
     pad = read.pad or Pad("constant", identity("add", read.dtype))
-    name = fresh.statement()
-    copy = TypedStatement(
-        name, (*numbers.values(), *elements), 0, domain_text(domain, name), tensor, here, "set",
-        replace(read, subscripts=places, pad=pad), read.dtype, (), statement.span,
-    )  # fmt: skip
+    value = replace(read, subscripts=places, pad=pad)
+    copy = fresh.sets(domain, iterators, (tensor, indices(iterators)), value, statement)
     packed = Read(tensor, (*times, *local), dtype=read.dtype)
     changed = transform(statement.expr, lambda e: packed if e == read else e)
     return PackedRun(copy, replace(statement, expr=changed), tensor, numbers, elements, extents)

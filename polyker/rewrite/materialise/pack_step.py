@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read
-from polyker.ir.quasi_affine import coefficients, indices_of, substitute
+from polyker.ir.expr import Read
+from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation
@@ -46,8 +45,5 @@ def pack_step(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     used = {i for s in read.subscripts for i in indices_of(s)}
     inner = [i for i in statement.iterators[statement.outer :] if i in used and i != vector] + [vector]
 
-    def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(substitute(s, dict(zip(inner, values, strict=True))) for s in read.subscripts)
-
-    layout = PackedLayout("pack", [IndexExpr(i, i64) for i in inner], source)
+    layout = PackedLayout.over("pack", inner, read)
     return pack_elements(program, fresh, statement, read, layout, statement.outer)

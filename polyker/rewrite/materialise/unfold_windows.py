@@ -10,14 +10,14 @@ from __future__ import annotations
 from math import ceil, prod
 
 from polyker.cost.table import COPY_ALONE, WRITE
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Literal, Read, reads_in
-from polyker.ir.quasi_affine import coefficients, indices_of, substitute
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.expr import IndexExpr, Literal, Read, reads_in
+from polyker.ir.quasi_affine import coefficients, indices_of
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.poly.boxes import corners
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import replaced_after
 from polyker.rewrite.materialise.pack_operand import Packed, PackedLayout, pack_elements
 
 # How many times as long a step takes in place, where rows begin at any address and the loops over a window are short; and along
@@ -30,22 +30,19 @@ def unfold_windows(program: TypedProgram, target: Target) -> TypedProgram:
     if program.sizes:
         return program
     fresh = Fresh(program)
-    body: list[TypedNode] = []
-    for node in program.body:
-        read = _window(node, target) if isinstance(node, TypedStatement) else None
-        if read is None or not isinstance(node, TypedStatement):
-            body.append(node)
-            continue
+
+    def change(before: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
+        read = _window(node, target)
+        if read is None:
+            return None
         packed = _unfolded(program, fresh, node, read)
+        if before is None:
+            return [packed.copy, packed.statement]
         # Not between a reduction and the statement that starts it.
-        at = len(body) - (bool(body) and _starts(body[-1], node))
-        body[at:at] = [packed.copy]
-        body.append(packed.statement)
-    return fresh.finish(tuple(body))
+        starts = before.target == node.target and isinstance(before.expr, Literal)
+        return [packed.copy, before, packed.statement] if starts else [before, packed.copy, packed.statement]
 
-
-def _starts(before: TypedNode, statement: TypedStatement) -> bool:
-    return isinstance(before, TypedStatement) and before.target == statement.target and isinstance(before.expr, Literal)
+    return fresh.finish(replaced_after(program.body, change))
 
 
 def _window(statement: TypedStatement, target: Target) -> Read | None:
@@ -104,8 +101,4 @@ def _unfolded(program: TypedProgram, fresh: Fresh, statement: TypedStatement, re
     kept = [s.name for s in statement.subscripts if isinstance(s, IndexExpr) and s.name in inside]
     element = (*terms, *kept)
 
-    def source(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(substitute(s, dict(zip(element, values, strict=True))) for s in read.subscripts)
-
-    layout = PackedLayout("windows", [IndexExpr(i, i64) for i in element], source)
-    return pack_elements(program, fresh, statement, read, layout)
+    return pack_elements(program, fresh, statement, read, PackedLayout.over("windows", element, read))

@@ -56,9 +56,9 @@ def permuted(
             return replace(expr, tensor=new.get(expr.tensor, expr.tensor), subscripts=subscripts)
         return expr
 
-    subscripts = _ordered(orders, statement.target, tuple(transform(s, change) for s in statement.subscripts))
+    made = statement.rewritten(lambda e: transform(e, change))
     target = new.get(statement.target, statement.target)
-    return replace(statement, target=target, subscripts=subscripts, expr=transform(statement.expr, change))
+    return replace(made, target=target, subscripts=_ordered(orders, statement.target, made.subscripts))
 
 
 def _ordered(orders: Mapping[str, tuple[int, ...]], tensor: str, parts: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -6,15 +6,14 @@ A[k,j+k+1]  for j in 0:N-k-1`. Tiles begin with the first value then, and only t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read, children
-from polyker.ir.quasi_affine import add, indices_of, print_affine, substitute
+from polyker.cost.plan import values
+from polyker.ir.expr import IndexExpr
+from polyker.ir.quasi_affine import add, index, indices_of, print_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import read_set
 from polyker.poly.least import least_value
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import image
+from polyker.rewrite.core.reindex import reindexed
 
 
 def from_zero(program: TypedProgram, statement: TypedStatement, iterator: str) -> TypedStatement:
@@ -22,25 +21,9 @@ def from_zero(program: TypedProgram, statement: TypedStatement, iterator: str) -
     the statement itself where that is no affine function of these."""
     place = statement.iterators.index(iterator)
     least = least_value(read_set(statement.domain), statement.iterators, place, place)
-    if least is None or not indices_of(least) or _is_a_value(statement.expr, iterator):
+    is_a_value = any(isinstance(e, IndexExpr) and e.name == iterator for e in values(statement.expr))
+    if least is None or not indices_of(least) or is_a_value:
         return statement
-    names = statement.iterators
-    onto = [f"{i} - {print_affine(least)}" if i == iterator else i for i in names]
-    shift = f"{parameters(program)}{{ {statement.name}[{', '.join(names)}] -> {statement.name}[{', '.join(onto)}] }}"
-    domain = read_set(statement.domain).apply(read_map(shift))
-    there = {iterator: add(IndexExpr(iterator, i64), least)}
-    return replace(
-        statement,
-        domain=domain_text(domain, statement.name),
-        subscripts=tuple(substitute(s, there) for s in statement.subscripts),
-        expr=substitute(statement.expr, there),
-    )
-
-
-def _is_a_value(expr: Expr, iterator: str) -> bool:
-    """Whether an expression uses an iterator outside the subscripts of its reads."""
-    if isinstance(expr, Read):
-        return False
-    return (isinstance(expr, IndexExpr) and expr.name == iterator) or any(
-        _is_a_value(e, iterator) for e in children(expr)
-    )
+    onto = [f"{i} - {print_affine(least)}" if i == iterator else i for i in statement.iterators]
+    there = {iterator: add(index(iterator), least)}
+    return reindexed(statement, statement.iterators, image(program, statement, onto), there)

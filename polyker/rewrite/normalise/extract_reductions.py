@@ -24,7 +24,7 @@ from polyker.ir.quasi_affine import (
 )
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import access_relation, parameters
+from polyker.poly.scop import access_relation, map_onto, parameters
 from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.normalise.expand_reductions import expand_reductions
@@ -124,14 +124,13 @@ def _carrying(program: TypedProgram, statement: TypedStatement) -> int:
     every, least = len(statement.iterators), statement.outer
     write = read_map(access_relation(program, statement, statement.target, statement.subscripts))
     write = write.intersect_domain(read_set(statement.domain))
-    own = ", ".join(statement.iterators)
     depth = least
     for reduction, inner in _reductions(statement.expr, statement.iterators):
         if reduction.domain is None:
             return every
         terms = read_set(reduction.domain).set_tuple_name(statement.name)
         around = replace(statement, iterators=inner, domain=str(terms.to_str()))
-        onto = read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(inner)}] -> {statement.name}[{own}] }}")
+        onto = map_onto(program, around, statement.iterators, statement.name)
         for read in (e for e in _outside_reductions(reduction.body) if e.tensor == statement.target):
             elsewhere = read.pad is not None and read.pad.mode != "constant"
             if elsewhere or not all(map(is_quasi_affine, read.subscripts)):

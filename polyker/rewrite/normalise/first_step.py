@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
-from polyker.ir.quasi_affine import add, lit
+from polyker.ir.quasi_affine import add, index, lit
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.scop import image
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 
 
 def with_first_steps(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
@@ -55,26 +55,20 @@ def _in_step(
     program: TypedProgram, fresh: Fresh, statement: TypedStatement, dimension: int, value: int
 ) -> TypedStatement:
     """Return a statement whose elements lie at one place of a dimension with an iterator that has this value."""
-    iterator, name = fresh.iterator(), statement.name
-    inner = ", ".join(statement.iterators)
-    onto = f"{name}[{', '.join((iterator, *statement.iterators))}] : {iterator} = {value}"
-    wider = read_map(f"{parameters(program)}{{ {name}[{inner}] -> {onto} }}")
+    iterator = fresh.iterator()
 
     def along(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         place = subscripts[dimension]
         if not isinstance(place, Literal):
             return subscripts
-        there = add(IndexExpr(iterator, i64), lit(int(place.value.real) - value))
+        there = add(index(iterator), lit(int(place.value.real) - value))
         return (*subscripts[:dimension], there, *subscripts[dimension + 1 :])
 
     def read(expr: Expr) -> Expr:
         own = isinstance(expr, Read) and expr.tensor == statement.target
         return replace(expr, subscripts=along(expr.subscripts)) if own and isinstance(expr, Read) else expr
 
-    return replace(
-        statement,
-        iterators=(iterator, *statement.iterators),
-        domain=str(read_set(statement.domain).apply(wider)),
-        subscripts=along(statement.subscripts),
-        expr=transform(statement.expr, read),
-    )
+    iterators = (iterator, *statement.iterators)
+    points = image(program, statement, iterators, where=f"{iterator} = {value}")
+    made = replace(statement, subscripts=along(statement.subscripts), expr=transform(statement.expr, read))
+    return reindexed(made, iterators, points, {})

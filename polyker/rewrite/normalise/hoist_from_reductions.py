@@ -18,15 +18,16 @@ from functools import cached_property, reduce
 from math import frexp, isfinite
 
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import DType, i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, reads_in, transform
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, converted, reads_in, transform
 from polyker.ir.measure import DEPTH
-from polyker.ir.quasi_affine import indices_of, substitute
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
-from polyker.poly.isl import dim, read_set
-from polyker.poly.scop import domain_text
+from polyker.ir.quasi_affine import indices, indices_of, substitute
+from polyker.ir.typed import TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
+from polyker.poly.scop import image
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import replaced_after
 
 # A reduction's operator and its terms, and what makes its result that of the original.
 PeeledFactor = tuple[str, Expr, Callable[[Expr], Expr]]
@@ -46,18 +47,19 @@ def sink_operators(program: TypedProgram, *, reassociating: bool = False) -> tup
     `reassociating`: factors of sums of floats may change the rounding.
     """
     fresh = Fresh(program)
-    body: list[TypedNode] = []
     notes: list[Decision] = []
-    for node in program.body:
-        start = body[-1] if body and isinstance(body[-1], TypedStatement) else None
-        if isinstance(node, TypedStatement) and start is not None and _is_free(node):
-            found = _Terms(program, start, node, reassociating).all_peeled()
-            if found is not None and starts_fresh(program, start, node):
-                body[-1:] = _statements(program, fresh, start, node, found)
-                notes.append(Decision(node.name, "operators that all terms share are applied to the result"))
-                continue
-        body.append(node)
-    return (fresh.finish(tuple(body)) if notes else program), tuple(notes)
+
+    def change(start: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
+        if start is None or not _is_free(node):
+            return None
+        found = _Terms(program, start, node, reassociating).all_peeled()
+        if found is None or not starts_fresh(program, start, node):
+            return None
+        notes.append(Decision(node.name, "operators that all terms share are applied to the result"))
+        return _statements(program, fresh, start, node, found)
+
+    body = replaced_after(program.body, change)
+    return (fresh.finish(body) if notes else program), tuple(notes)
 
 
 def _is_free(statement: TypedStatement) -> bool:
@@ -138,15 +140,11 @@ class _Terms:
     @cached_property
     def has_terms(self) -> bool:
         """Whether each result has one term or more."""
-        reached = read_set(self.statement.domain)
-        for d in reversed(range(len(self.statement.iterators))):
-            if self.statement.iterators[d] in self.statement.reduced:
-                reached = reached.project_out(dim.set, d, 1)
         elements = tuple(s.name for s in self.statement.subscripts if isinstance(s, IndexExpr))
         if self.statement.kept != elements:
             return False  # the start's dimensions are in another order
         started = read_set(self.start.domain).intersect_params(read_set(self.program.context))
-        return bool(started.reset_tuple_id().is_subset(reached.reset_tuple_id()))
+        return bool(started.reset_tuple_id().is_subset(image(self.program, self.statement, elements)))
 
     def scaled(self, expr: Expr) -> PeeledFactor | None:
         """Return a sum of floats without a sign, or a factor that changes no rounding."""
@@ -306,23 +304,17 @@ def _range(expr: Expr) -> tuple[int, int] | None:
 
 def _statements(
     program: TypedProgram, fresh: Fresh, start: TypedStatement, statement: TypedStatement, found: PeeledFactor
-) -> list[TypedNode]:
+) -> list[TypedStatement]:
     """Return the reduction of the terms that are left, and what makes the result of it."""
     op, terms, around = found
     dtype, target = _type(terms), program.tensor(statement.target)
     name = fresh.temporary({"add": "sum", "mul": "prod"}.get(op, op), dtype, target.shape)
-    iterators = tuple(fresh.iterator() for _ in start.iterators)
-    element = tuple(IndexExpr(i, i64) for i in iterators)
+    iterators = fresh.iterators(len(start.iterators))
+    element = indices(iterators)
     places = {s.name: c for s, c in zip(statement.subscripts, element, strict=True) if isinstance(s, IndexExpr)}
-    value = substitute(around(Read(name, element, dtype=dtype)), places)
-    if value.dtype != target.dtype:
-        value = Cast(target.dtype, value, target.dtype)
-    last = fresh.statement()
-    domain = domain_text(read_set(start.domain), last)
+    value = converted(substitute(around(Read(name, element, dtype=dtype)), places), target.dtype)
     return [
         replace(start, target=name, expr=identity(op, dtype), acc=dtype),
         replace(statement, target=name, op=op, expr=terms, acc=dtype),
-        TypedStatement(
-            last, iterators, 0, domain, target.name, element, "set", value, target.dtype, (), statement.span
-        ),
+        fresh.sets(read_set(start.domain), iterators, (target.name, element), value, statement),
     ]

@@ -5,28 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.ir.expr import Call
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.scop import elements_written
 from polyker.rewrite.core.accumulate import starts_fresh
+from polyker.rewrite.core.reindex import replaced_after
 
 
 def set_single_terms(program: TypedProgram) -> TypedProgram:
     """Return the program with such reductions as statements that set their elements; after `start_reductions`."""
-    body = list[TypedNode]()
-    for node in program.body:
-        before = body[-1] if body else None
-        if (
-            isinstance(node, TypedStatement)
-            and isinstance(before, TypedStatement)
-            and node.op != "set"
-            and not node.reduced
-            and starts_fresh(program, before, node)
-        ):
-            # Zero stays: what is added to it has no negative zero.
-            sums = node.op == "add" and node.acc.kind in "fc"
-            value = Call("add", (replace(before.expr, dtype=node.acc), node.expr), node.acc) if sums else node.expr
-            if elements_written(program, before).is_subset(elements_written(program, node)):
-                body.pop()
-            node = replace(node, op="set", expr=value, defines=None)
-        body.append(node)
-    return replace(program, body=tuple(body))
+
+    def change(before: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
+        if before is None or node.op == "set" or node.reduced or not starts_fresh(program, before, node):
+            return None
+        # Zero stays: what is added to it has no negative zero.
+        sums = node.op == "add" and node.acc.kind in "fc"
+        value = Call("add", (replace(before.expr, dtype=node.acc), node.expr), node.acc) if sums else node.expr
+        set_ = replace(node, op="set", expr=value, defines=None)
+        return (
+            [set_] if elements_written(program, before).is_subset(elements_written(program, node)) else [before, set_]
+        )
+
+    return replace(program, body=replaced_after(program.body, change))

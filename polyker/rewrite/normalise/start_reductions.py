@@ -14,7 +14,7 @@ import islpy as isl
 from polyker.ir.expr import Read
 from polyker.ir.quasi_affine import indices, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import read_set
+from polyker.poly.isl import read_set, union_of
 from polyker.poly.scop import elements_reached, elements_written, image, tensor_box
 from polyker.rewrite.core.fresh import Fresh, identity
 
@@ -112,7 +112,7 @@ def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
     """Return the elements of a temporary that some statement reads or reduces into, None where all may be needed."""
     if program.tensor(tensor).role is not Role.TEMPORARY:
         return None
-    found: isl.Set | None = None
+    found: list[isl.Set] = []
     for s in program.statements():
         used = [s.subscripts] * (s.target == tensor and s.op != "set")
         for r in s.reads():
@@ -123,9 +123,8 @@ def _needed(program: TypedProgram, tensor: str) -> isl.Set | None:
         for subscripts in used:
             if not all(map(is_quasi_affine, subscripts)):
                 return None
-            elements = elements_reached(program, s, tensor, subscripts)
-            found = elements if found is None else found.union(elements)
-    return found
+            found.append(elements_reached(program, s, tensor, subscripts))
+    return union_of(found)
 
 
 def start_of(program: TypedProgram, fresh: Fresh, statement: TypedStatement, elements: isl.Set) -> TypedStatement:

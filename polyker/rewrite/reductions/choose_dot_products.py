@@ -60,7 +60,7 @@ def sum_by_dots(
         notes.append(Decision(node.name, chosen))
         return made if start is not None or before is None else [before, *made]
 
-    body = replaced_after(program, change)
+    body = replaced_after(program.body, change)
     return (fresh.finish(body), tuple(notes)) if notes else (program, ())
 
 

@@ -24,13 +24,13 @@ from polyker.ir.quasi_affine import add, coefficients, indices, lit, substitute
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import map_onto, parameters
-from polyker.poly.symbolic import from_least
+from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import renamed
 from polyker.rewrite.core.terms import BlockedTerms, FactorPlaces, places_of, remainder, terms_by, where, whole_groups
 from polyker.rewrite.core.value_range import modulo
-from polyker.rewrite.materialise.pack_operand import box_of, image_of
+from polyker.rewrite.materialise.pack_operand import image_of
 
 
 @dataclass(frozen=True, slots=True)

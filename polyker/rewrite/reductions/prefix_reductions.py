@@ -26,7 +26,7 @@ def running_reductions(program: TypedProgram) -> TypedProgram:
             return None
         return steps if covers(program, scan, before) else [before, *steps]
 
-    return fresh.finish(replaced_after(program, change))
+    return fresh.finish(replaced_after(program.body, change))
 
 
 def _is_long(scan: Scan) -> bool:

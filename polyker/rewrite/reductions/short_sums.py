@@ -14,13 +14,13 @@ from math import prod
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, substitute
-from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import Role, TypedLoop, TypedProgram, TypedStatement, statements_of
 from polyker.poly.boxes import free_range
 from polyker.poly.isl import Set, read_set
 from polyker.poly.scop import elements_written, image
 from polyker.rewrite.core.accumulate import COMBINE, starts_fresh
 from polyker.rewrite.core.fresh import identity
-from polyker.rewrite.core.reindex import reindexed
+from polyker.rewrite.core.reindex import reindexed, replaced_after
 
 # Most terms of a sum that is unrolled, and of a padded sum in a time loop, which has no other way (experience values; bound the
 # code).
@@ -29,7 +29,7 @@ MAX_UNROLLED_TERMS, MAX_UNROLLED_PADDED_TERMS = 16, 32
 
 def unfold_sums(program: TypedProgram, only: frozenset[str]) -> TypedProgram:
     """Return the program in which the short reductions into the temporaries `only` are values."""
-    return replace(program, body=_unfolded(program, program.body, only, MAX_UNROLLED_TERMS))
+    return _unfolded(program, only, MAX_UNROLLED_TERMS)
 
 
 def unfold_padded(program: TypedProgram) -> TypedProgram:
@@ -44,25 +44,16 @@ def unfold_padded(program: TypedProgram) -> TypedProgram:
         for s in inside:
             if s.op != "set" and any(r.pad is not None and r.tensor in written for r in s.reads()):
                 found.add(s.target)
-    body = _unfolded(program, program.body, frozenset(found), MAX_UNROLLED_PADDED_TERMS) if found else program.body
-    return replace(program, body=body) if body != program.body else program
+    made = _unfolded(program, frozenset(found), MAX_UNROLLED_PADDED_TERMS) if found else program
+    return program if made.body == program.body else made
 
 
-def _unfolded(
-    program: TypedProgram, nodes: tuple[TypedNode, ...], only: frozenset[str], most: int
-) -> tuple[TypedNode, ...]:
-    body: list[TypedNode] = []
-    for node in nodes:
-        if isinstance(node, TypedLoop):
-            body.append(replace(node, body=_unfolded(program, node.body, only, most)))
-            continue
-        start = body[-1] if body and isinstance(body[-1], TypedStatement) else None
+def _unfolded(program: TypedProgram, only: frozenset[str], most: int) -> TypedProgram:
+    def change(start: TypedStatement | None, node: TypedStatement) -> list[TypedStatement] | None:
         value = _value(program, start, node, most) if node.target in only and start is not None else None
-        if value is not None:
-            body[-1] = value
-        else:
-            body.append(node)
-    return tuple(body)
+        return None if value is None else [value]
+
+    return replace(program, body=replaced_after(program.body, change, inside=True))
 
 
 def short_sums(program: TypedProgram) -> frozenset[str]:

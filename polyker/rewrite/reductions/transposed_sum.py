@@ -40,7 +40,7 @@ def sum_crossing(program: TypedProgram, layout: Layouts) -> TypedProgram:
         start, rows, total = made
         return [start, rows, before, total]
 
-    return fresh.finish(replaced_after(program, change))
+    return fresh.finish(replaced_after(program.body, change))
 
 
 def _by_rows(

@@ -19,13 +19,14 @@ from polyker.ir.decision import Decision
 from polyker.ir.dtypes import bool_, i64
 from polyker.ir.expr import Call, Cast, IndexExpr, Read, transform, walk
 from polyker.ir.promotion import integer_range
-from polyker.ir.quasi_affine import add, lit, scale, substitute
+from polyker.ir.quasi_affine import add, index, indices, lit, renaming, scale, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.machine.model import Target
 from polyker.poly.boxes import free_range
-from polyker.poly.isl import dim, read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import dim, read_set
+from polyker.poly.scop import domain_text, image, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import reindexed
 from polyker.rewrite.reductions.split_sum import start_and_fold
 from polyker.rewrite.searches.match_searches import Search
 
@@ -112,7 +113,7 @@ class _SearchBlocks:
         part = self.fresh.temporary("part", extremum.acc, shape)
         b, inner = self.fresh.iterator(), self.fresh.iterator()
         kept = extremum.iterators[:elements]
-        element = tuple(IndexExpr(i, i64) for i in (*kept, b))
+        element = indices((*kept, b))
         partial = replace(
             self.cut(extremum, (b, inner), length, blocks), target=part, subscripts=element, reduced=(inner,)
         )
@@ -121,25 +122,14 @@ class _SearchBlocks:
         found = self.fresh.temporary("block", place.acc, self.program.tensor(best.tensor).shape)
         points = over.project_out(dim.set, elements, 1)
         none, number = identity(place.op, place.acc), Cast(place.acc, IndexExpr(b, i64), place.acc)
-        unset, look = self.fresh.statement(), self.fresh.statement()
-        acc = extremum.acc
-        block = Read(part, element, dtype=acc)
-        names = {old: IndexExpr(new, i64) for old, new in zip(place.iterators, kept, strict=False)}
+        block = Read(part, element, dtype=extremum.acc)
+        names = renaming(dict(zip(place.iterators, kept, strict=False)))
         term = substitute(search.term, names)
         has = transform(substitute(search.hit, names), lambda e: block if e == term else e)
-        nowhere = TypedStatement(
-            unset, kept, 0, domain_text(points, unset), found, element[:-1], "set", none, place.acc
-        )
-        first = replace(
-            place,
-            name=look,
-            iterators=(*kept, b),
-            domain=domain_text(over, look),
-            target=found,
-            subscripts=element[:-1],
-            expr=Call("where", (has, number, none), place.acc),
-            reduced=(b,),
-        )
+        nowhere = self.fresh.sets(points, kept, (found, element[:-1]), none)
+        chosen = Call("where", (has, number, none), place.acc)
+        first = replace(place, target=found, subscripts=element[:-1], expr=chosen)
+        first = reindexed(first, (*kept, b), over, {}, self.fresh.statement(), (b,))
         searched = self.cut(place, (b, inner), length, blocks)
         there = Call("eq", (number, Read(found, best.subscripts, dtype=place.acc)), bool_)
         value = Call("where", (there, searched.expr, none), place.acc)
@@ -151,20 +141,10 @@ class _SearchBlocks:
     def cut(self, statement: TypedStatement, names: tuple[str, str], length: int, blocks: int) -> TypedStatement:
         """Return a reduction restricted to whole blocks; `names`: the iterators over blocks and over the terms of one."""
         (b, inner), (*kept, k) = names, statement.iterators
-        name = self.fresh.statement()
-        head, source = parameters(self.program), ", ".join(statement.iterators)
-        cut = read_map(
-            f"{head}{{ {statement.name}[{source}] -> [{', '.join((*kept, b, inner))}] : "
-            f"0 <= {b} < {blocks} and 0 <= {inner} < {length} and {k} = {length} {b} + {inner} }}"
-        )
-        return replace(
-            statement,
-            name=name,
-            iterators=(*kept, b, inner),
-            domain=domain_text(read_set(statement.domain).apply(cut), name),
-            expr=substitute(statement.expr, {k: add(scale(length, IndexExpr(b, i64)), IndexExpr(inner, i64))}),
-            reduced=(b, inner),
-        )
+        iterators = (*kept, b, inner)
+        cut = f"0 <= {b} < {blocks} and 0 <= {inner} < {length} and {k} = {length} {b} + {inner}"
+        points, at = image(self.program, statement, iterators, where=cut), add(scale(length, index(b)), index(inner))
+        return reindexed(statement, iterators, points, {k: at}, self.fresh.statement(), (b, inner))
 
     def behind(self, statement: TypedStatement, first: int) -> TypedStatement:
         """Return a reduction restricted to the terms after the whole blocks."""

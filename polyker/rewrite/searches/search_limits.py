@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from polyker.ir.dtypes import bool_, i64
-from polyker.ir.expr import Call, IndexExpr, Read
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.ir.dtypes import bool_
+from polyker.ir.expr import Call, Read
+from polyker.ir.quasi_affine import indices
+from polyker.ir.typed import TypedNode, TypedProgram, replaced
 from polyker.poly.isl import dim, read_set
-from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.searches.match_searches import Search, searches
 
@@ -61,13 +61,13 @@ class _Limits:
         extremum, acc = search.extremum, search.extremum.acc
         if extremum.name in self.limits:
             return self.limits[extremum.name]
-        name, elements = self.fresh.statement(), extremum.iterators[: len(search.best.subscripts)]
+        elements = extremum.iterators[: len(search.best.subscripts)]
         limit = self.fresh.temporary("limit", acc, self.original.tensor(search.best.tensor).shape)
         points = read_set(extremum.domain).reset_tuple_id().project_out(dim.set, len(elements), 1)
-        element = tuple(IndexExpr(i, i64) for i in elements)
+        element = indices(elements)
         beside = "below" if extremum.op == "max" else "above"
         value = Call(beside, (Read(search.best.tensor, element, dtype=acc),), acc)
-        sets = TypedStatement(name, elements, 0, domain_text(points, name), limit, element, "set", value, acc)
+        sets = self.fresh.sets(points, elements, (limit, element), value)
         self.nodes[extremum.name] = (extremum, sets)
         self.limits[extremum.name] = limit
         return limit

@@ -17,13 +17,12 @@ from polyker.cost.plan import HEAVY, TilePlan, values
 from polyker.cost.table import GAIN, NEST
 from polyker.cost.temporaries import MIN_SEARCHED_CYCLES, insisted, places, room, traffic
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Call, Expr, IndexExpr, Read, children, reads_in, replace_parts
-from polyker.ir.quasi_affine import indices_of, subtract
+from polyker.ir.expr import Call, Expr, Read, children, reads_in, replace_parts
+from polyker.ir.quasi_affine import indices, indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.machine.model import Target
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.scop import domain_text, image
+from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import renamed
 
@@ -150,7 +149,7 @@ def _stored(
         # In the order of memory of what the part reads.
         named = [i for r in reads_in(part) for s in r.subscripts for i in statement.iterators if i in indices_of(s)]
         element = tuple(dict.fromkeys((*named, *(i for i in statement.iterators if i in indices_of(part)))))
-        places = tuple(subtract(IndexExpr(i, i64), where[i][0]) for i in element)
+        places = from_least(indices(element), (where[i][0] for i in element))
         tensor = fresh.temporary("value", part.dtype, tuple(where[i][1] for i in element))
         reads[part] = Read(tensor, places, dtype=part.dtype)
         stored = TypedStatement(
@@ -166,7 +165,5 @@ def _stored(
 
 def _alone(program: TypedProgram, fresh: Fresh, statement: TypedStatement, stored: TypedStatement) -> TypedStatement:
     """Return a statement that stores a part with iterators of its own, over the points for which the value is needed."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(stored.iterators)}] }}")
-    domain = domain_text(read_set(statement.domain).apply(onto), stored.name)
+    domain = domain_text(image(program, statement, stored.iterators), stored.name)
     return renamed(replace(stored, domain=domain), {i: fresh.iterator() for i in stored.iterators})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from polyker.cost.plan import MAX_TILE_OPERATIONS, is_costly, values
 from polyker.cost.table import ITERATION, LOAD, OPERATION
 from polyker.ir.decision import Decision
-from polyker.ir.expr import Call, Cast, Expr, Read, reads_in, transform, walk
+from polyker.ir.expr import Call, Expr, Read, converted, reads_in, transform, walk
 from polyker.ir.functions import cost_of
 from polyker.ir.measure import DEPTH, depth_of, level_of
 from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, substitute
@@ -217,6 +217,4 @@ def _value(program: TypedProgram, definition: TypedStatement, read: Read) -> Exp
         found = alone(own)
         if found is not None:
             places.setdefault(found[0], add(other, lit(-found[1])))
-    value = substitute(definition.expr, places)
-    dtype = program.tensor(definition.target).dtype
-    return value if value.dtype == dtype else Cast(dtype, value, dtype)
+    return converted(substitute(definition.expr, places), program.tensor(definition.target).dtype)

@@ -10,12 +10,11 @@ from dataclasses import replace
 
 from polyker.cost.plan import is_costly, values
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read, reads_in, replace_parts
-from polyker.ir.quasi_affine import indices_of, is_quasi_affine, substitute
+from polyker.ir.expr import Expr, Read, reads_in, replace_parts
+from polyker.ir.quasi_affine import indices_of, is_quasi_affine, renaming
 from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.isl import read_set
+from polyker.poly.scop import image
 from polyker.rewrite.core.match import match
 
 
@@ -69,12 +68,9 @@ def _reading(program: TypedProgram, stored: TypedStatement, statement: TypedStat
         names = match(stored.expr, e, {})
         if names is None or set(names) != set(stored.iterators) or e in found:
             continue
-        onto = ", ".join(names[i] for i in stored.iterators)
-        relation = f"{statement.name}[{', '.join(statement.iterators)}] -> {stored.name}[{onto}]"
-        points = read_set(statement.domain).apply(read_map(f"{parameters(program)}{{ {relation} }}"))
+        points = image(program, statement, (names[i] for i in stored.iterators), stored.name)
         if points.intersect_params(read_set(program.context)).is_subset(read_set(stored.domain)):
-            element = {i: IndexExpr(n, i64) for i, n in names.items()}
-            subscripts = tuple(substitute(s, element) for s in stored.subscripts)
+            subscripts = stored.substituted(renaming(names)).subscripts
             found[e] = Read(stored.target, subscripts, dtype=stored.expr.dtype)
 
     def read(e: Expr) -> Expr | None:

@@ -8,18 +8,17 @@ statement's own are for reuse_stored.py (stored ones) and store_shared_values.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from polyker.cost.plan import is_costly, values
 from polyker.ir.decision import Decision
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read, transform
-from polyker.ir.quasi_affine import is_quasi_affine
+from polyker.ir.expr import Expr, Read, transform
+from polyker.ir.quasi_affine import indices, is_quasi_affine
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
-from polyker.poly.isl import read_set
-from polyker.poly.scop import domain_text, elements_written, tensor_box
+from polyker.poly.isl import read_set, union_of
+from polyker.poly.scop import elements_written, tensor_box
 from polyker.rewrite.core.alike import Elements, TensorNames, alike, same_terms
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.match import outline_of
@@ -164,17 +163,13 @@ class _ResultPair:
     def copy(self, elements: Elements) -> TypedStatement:
         """Return the statement that copies the second result from the first."""
         tensor, fresh = self.program.tensor(self.other.tensor), Fresh(self.program)
-        name, iterators = fresh.statement(), tuple(fresh.iterator() for _ in tensor.shape)
-        element = tuple(IndexExpr(i, i64) for i in iterators)
+        iterators = fresh.iterators(len(tensor.shape))
+        element = indices(iterators)
         written = read_set(tensor_box(self.program, tensor.name))
         if all(is_quasi_affine(x) for s in self.other.statements for x in s.subscripts):
-            written = elements_written(self.program, self.other.statements[0])
-            for more in self.other.statements[1:]:
-                written = written.union(elements_written(self.program, more))
+            written = union_of(elements_written(self.program, s) for s in self.other.statements)
         value = Read(self.one.tensor, elements.place(element), dtype=tensor.dtype)
-        span = self.other.statements[-1].span
-        domain = domain_text(written.coalesce(), name)
-        return TypedStatement(name, iterators, 0, domain, tensor.name, element, "set", value, tensor.dtype, (), span)
+        return fresh.sets(written.coalesce(), iterators, (tensor.name, element), value, self.other.statements[-1])
 
     def changed(
         self,
@@ -199,7 +194,7 @@ class _ResultPair:
                     return replace(e, tensor=name, subscripts=elements.place(e.subscripts))
                 return e
 
-            body = replaced(body, lambda s: (_rewritten(s, read),))
+            body = replaced(body, lambda s: (s.rewritten(lambda e: transform(e, read)),))
             tensors = tuple(t for t in tensors if t.name != gone.tensor)
         return replace(self.program, body=_exchanged(self.program.body, self.body, body), tensors=tensors)
 
@@ -211,12 +206,6 @@ def _exchanged(
     if around is old:
         return new
     return tuple(replace(n, body=_exchanged(n.body, old, new)) if isinstance(n, TypedLoop) else n for n in around)
-
-
-def _rewritten(statement: TypedStatement, change: Callable[[Expr], Expr]) -> TypedStatement:
-    """Return a statement with what it reads changed."""
-    subscripts = tuple(transform(s, change) for s in statement.subscripts)
-    return replace(statement, expr=transform(statement.expr, change), subscripts=subscripts)
 
 
 def _note(gone: str, kept: str) -> Decision:

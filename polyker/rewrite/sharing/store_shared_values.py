@@ -14,11 +14,10 @@ import islpy as isl
 from polyker.cost.plan import HEAVY, values
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read, reads_in, transform, walk
-from polyker.ir.quasi_affine import lit, substitute, subtract
+from polyker.ir.quasi_affine import indices, substitute
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
-from polyker.poly.symbolic import bounds_of
+from polyker.poly.scop import image
+from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.fresh import Fresh
 
 
@@ -38,9 +37,7 @@ class SharedValue:
 
     def points(self, program: TypedProgram) -> isl.Set:
         """Return the values of the indices for which it is computed."""
-        source = f"{self.statement.name}[{', '.join(self.statement.iterators)}]"
-        onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(self.indices)}] }}")
-        return read_set(self.statement.domain).apply(onto)
+        return image(program, self.statement, self.indices)
 
 
 def share_values(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
@@ -100,24 +97,13 @@ def _stored(program: TypedProgram, fresh: Fresh, places: list[SharedValue]) -> t
     """Return the program that computes a value into a temporary first, and the temporary."""
     first = places[0]
     points = first.points(program)
-    lows, extents = [], []
-    for d in range(len(first.indices)):
-        low, high = bounds_of(points, d, program)
-        lows.append(low)
-        extents.append(subtract(high, subtract(low, lit(1))))
+    lows, extents = box_of(program, points, range(len(first.indices)))
     dtype = first.expr.dtype
     assert dtype is not None
-    name = fresh.temporary("value", dtype, tuple(extents))
-
-    def element(indices: tuple[str, ...]) -> tuple[Expr, ...]:
-        return tuple(subtract(IndexExpr(i, i64), low) for i, low in zip(indices, lows, strict=True))
-
-    statement = fresh.statement()
-    definition = TypedStatement(
-        statement, first.indices, 0, domain_text(points, statement), name, element(first.indices), "set", first.expr, dtype,
-        (), first.statement.span,
-    )  # fmt: skip
-    reads = {(p.statement.name, p.expr): Read(name, element(p.indices), dtype=dtype) for p in places}
+    name = fresh.temporary("value", dtype, extents)
+    reads = {(p.statement.name, p.expr): Read(name, from_least(indices(p.indices), lows), dtype=dtype) for p in places}
+    place = name, reads[first.statement.name, first.expr].subscripts
+    definition = fresh.sets(points, first.indices, place, first.expr, first.statement)
     body: list[TypedNode] = []
     for node in program.body:
         if isinstance(node, TypedStatement):

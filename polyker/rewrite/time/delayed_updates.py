@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from polyker.ir.expr import Call, Expr, Read, reads_in
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
-from polyker.poly.isl import Set, read_set
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
+from polyker.poly.isl import Set, read_set, union_of
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import replaced_loops
 from polyker.rewrite.time.step_blocks import BlockLoop, Blocks, blocks_of, in_block, least_in_block, of_block, steps_in
 
 # The reductions that an update may be, by what combines an element with a term.
@@ -34,17 +35,12 @@ _COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
 
 def late_updates(program: TypedProgram) -> TypedProgram:
     """Return the program with the outermost time loops that have late updates run by blocks."""
-    if not any(isinstance(n, TypedLoop) for n in program.body):
-        return program
-    fresh = Fresh(program)
-    labels = dict(program.labels)
-    body: list[TypedNode] = []
-    for node in program.body:
-        found = next(_candidates(program, node), None) if isinstance(node, TypedLoop) else None
-        body.append(node if found is None else _blocked(fresh, found, labels))
-    if tuple(body) == program.body:
-        return program
-    return replace(fresh.finish(tuple(body)), labels=tuple(labels.items()))
+
+    def change(fresh: Fresh, labels: dict[str, str], loop: TypedLoop) -> list[TypedNode] | None:
+        found = next(_candidates(program, loop), None)
+        return None if found is None else [_blocked(fresh, found, labels)]
+
+    return replaced_loops(program, change)
 
 
 @dataclass(frozen=True)
@@ -122,15 +118,9 @@ def _late(program: TypedProgram, loop: TypedLoop, statement: TypedStatement, op:
 
 def _touched(blocks: Blocks, statement: TypedStatement, own: Read) -> Set | None:
     """Return the elements that each block of steps touches, but for the update's own ones; None where there are no others."""
-    touched: Set | None = None
-    for s, r in blocks.accesses:
-        if s is statement and (r is None or r == own):
-            continue
-        if (s.target if r is None else r.tensor) != statement.target:
-            continue
-        pairs = blocks.block(s).range_product(blocks.elements(s, r)).range()
-        touched = pairs if touched is None else touched.union(pairs)
-    return touched
+    others = [(s, r) for s, r in blocks.accesses if s is not statement or (r is not None and r != own)]
+    same = [(s, r) for s, r in others if (s.target if r is None else r.tensor) == statement.target]
+    return union_of(blocks.block(s).range_product(blocks.elements(s, r)).range() for s, r in same)
 
 
 def _changes_later(blocks: Blocks, loop: TypedLoop, statement: TypedStatement, read: Read, late: Set) -> bool:
@@ -183,22 +173,12 @@ def _blocked(fresh: Fresh, found: _Late, labels: dict[str, str]) -> TypedLoop:
     labels[number] = f"{labels.get(clock, clock)}_block"
     around = BlockLoop(number, found.first, found.steps)
 
-    def inside(s: TypedStatement, domain: Set, name: str) -> TypedStatement:
-        return in_block(s, domain, name, around)
+    def inside(s: TypedStatement) -> list[TypedStatement]:
+        parts = found.early if s is found.statement else (read_set(s.domain),)
+        names = [s.name, *(fresh.statement() for _ in parts[1:])]
+        return [in_block(fresh, s, part, name, around) for part, name in zip(parts, names, strict=False)]
 
-    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-        made: list[TypedNode] = []
-        for node in body:
-            if isinstance(node, TypedLoop):
-                made.append(replace(node, body=visit(node.body)))
-            elif node is found.statement:
-                names = [node.name, *(fresh.statement() for _ in found.early[1:])]
-                made += [inside(node, piece, name) for piece, name in zip(found.early, names, strict=False)]
-            else:
-                made.append(inside(node, read_set(node.domain), node.name))
-        return tuple(made)
-
-    steps = visit(found.loop.body)
+    steps = replaced(found.loop.body, inside)
     loop = (TypedLoop(clock, steps),) if steps else ()
     return TypedLoop(number, (*loop, _together(fresh, found, around, labels)))
 

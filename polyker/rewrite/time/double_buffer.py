@@ -10,7 +10,7 @@ After, where B is A's size now:
     for u in 0:(hi-lo)//2: { B[x] = f(A, lo+2u);  A[x] = f(B, lo+2u+1) }
     for t in hi-1:hi: { B[x] = f(A, t);  A[x] = B[x] }            if hi - lo is odd
 
-Several tensors may take turns so: then f may read all of them.
+Several tensors may take others so: then f may read all of them.
 """
 
 from __future__ import annotations
@@ -20,37 +20,36 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read, transform
-from polyker.ir.quasi_affine import add, lit, scale, substitute
+from polyker.ir.expr import Expr, Read, transform
+from polyker.ir.quasi_affine import add, index, indices, lit, renaming, scale
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.isl import int_val, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, elements_reached, elements_written, parameters, tensor_box
+from polyker.poly.scop import (
+    access_relation,
+    elements_reached,
+    elements_written,
+    map_onto,
+    tensor_box,
+)
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed, replaced_loops
 
 
 def alternate_buffers(program: TypedProgram) -> TypedProgram:
     """Return the program with the time loops of its body that copy their steps back rewritten to alternate."""
-    if not any(isinstance(n, TypedLoop) for n in program.body):
-        return program
-    fresh = Fresh(program)
-    body: list[TypedNode] = []
     gone: set[str] = set()
-    labels = dict(program.labels)
-    for node in program.body:
-        steps = _steps(program, node) if isinstance(node, TypedLoop) else None
+
+    def change(fresh: Fresh, labels: dict[str, str], loop: TypedLoop) -> list[TypedNode] | None:
+        steps = _steps(program, loop)
         if steps is None:
-            body.append(node)
-        else:
-            made = list(_alternating(program, fresh, steps))
-            body += made
-            gone |= {p.target for p in steps.producers}
-            _label(labels, steps, made)
-    if not gone:
-        return program
-    found = fresh.finish(tuple(body))
-    tensors = tuple(t for t in found.tensors if t.name not in gone)
-    return replace(found, tensors=tensors, labels=tuple(labels.items()))
+            return None
+        made = list(_alternating(program, fresh, steps))
+        gone.update(p.target for p in steps.producers)
+        _label(labels, steps, made)
+        return made
+
+    found = replaced_loops(program, change)
+    return replace(found, tensors=tuple(t for t in found.tensors if t.name not in gone)) if gone else program
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ def _first(all_times: list[isl.Set]) -> int | None:
 
 def _clock(program: TypedProgram, statement: TypedStatement) -> isl.Map:
     """Return {S[iterators] -> [the loop's iterator]}."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    return read_map(f"{parameters(program)}{{ {source} -> [{statement.iterators[0]}] }}")
+    return map_onto(program, statement, statement.iterators[:1])
 
 
 def _times(program: TypedProgram, statement: TypedStatement) -> isl.Set:
@@ -183,24 +181,14 @@ def _half(program: TypedProgram, fresh: Fresh, steps: _Steps, number: int, pairs
     pair, others = pairs.iterator, pairs.others
     producer, kept = steps.producers[number], steps.copies[number].target
     clock, *rest = producer.iterators
-    name, inner = fresh.statement(), [fresh.iterator() for _ in rest]
-    values: dict[str, Expr] = {i: IndexExpr(j, i64) for i, j in zip(rest, inner, strict=True)}
-    values[clock] = add(scale(2, IndexExpr(pair, i64)), lit(steps.first + odd))
+    inner = fresh.iterators(len(rest))
+    values = renaming(dict(zip(rest, inner, strict=True)))
+    values[clock] = add(scale(2, index(pair)), lit(steps.first + odd))
     here = _clock(program, producer).intersect_range(pairs.starts).domain()
-    onto = read_map(
-        f"{parameters(program)}{{ {producer.name}[{', '.join([clock, *inner])}] -> {name}[{', '.join([pair, *inner])}] : "
-        f"{clock} = {steps.first} + 2 * {pair} }}"
-    )
-    expr = substitute(producer.expr, values)
-    return replace(
-        producer,
-        name=name,
-        iterators=(pair, *inner),
-        domain=domain_text(read_set(producer.domain).intersect(here).apply(onto), name),
-        target=kept if odd else others[kept],
-        subscripts=tuple(substitute(s, values) for s in producer.subscripts),
-        expr=_renamed(expr, others) if odd else expr,
-    )
+    onto = map_onto(program, producer, (pair, *rest), where=f"{clock} = {steps.first} + 2 * {pair}")
+    points = read_set(producer.domain).intersect(here).apply(onto)
+    made = reindexed(producer, (pair, *inner), points, values, fresh.statement())
+    return replace(made, target=kept if odd else others[kept], expr=_renamed(made.expr, others) if odd else made.expr)
 
 
 def _last(program: TypedProgram, steps: _Steps, others: dict[str, str], lone: isl.Set) -> Iterator[TypedStatement]:
@@ -233,9 +221,6 @@ def _borders(program: TypedProgram, fresh: Fresh, steps: _Steps, others: dict[st
                 needed = needed.union(elements_reached(program, p, read.tensor, read.subscripts))
         rest = needed.intersect(read_set(tensor_box(program, c.target))).subtract(defined).coalesce()
         for part in rest.make_disjoint().get_basic_sets():
-            iterators = tuple(fresh.iterator() for _ in tensor.shape)
-            places = tuple(IndexExpr(i, i64) for i in iterators)
-            name = fresh.statement()
-            domain = domain_text(isl.Set.from_basic_set(part), name)
-            read = Read(c.target, places, dtype=tensor.dtype)
-            yield TypedStatement(name, iterators, 0, domain, others[c.target], places, "set", read, tensor.dtype)
+            iterators = fresh.iterators(len(tensor.shape))
+            read = Read(c.target, indices(iterators), dtype=tensor.dtype)
+            yield fresh.sets(isl.Set.from_basic_set(part), iterators, (others[c.target], read.subscripts), read)

@@ -16,13 +16,14 @@ step of its own block writes, before it, what it reads; isl says which are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.count import count
-from polyker.poly.isl import Set, read_set
+from polyker.poly.isl import Set, read_set, union_of
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.rewrite.core.reindex import replaced_loops
 from polyker.rewrite.time.step_blocks import BlockLoop, blocks_of, in_block, least_in_block, of_block, steps_in
 
 # Least share of a sum's instances that can be hoisted (experience value).
@@ -44,16 +45,12 @@ class _Early:
 
 def early_sums(program: TypedProgram) -> TypedProgram:
     """Return the program with the outermost time loops that have early sums run by blocks."""
-    if not any(isinstance(n, TypedLoop) for n in program.body):
-        return program
-    fresh, labels = Fresh(program), dict(program.labels)
-    body: list[TypedNode] = []
-    for node in program.body:
-        found = list(_candidates(program, node)) if isinstance(node, TypedLoop) else []
-        body.append(_blocked(fresh, node, found, labels) if found and isinstance(node, TypedLoop) else node)
-    if tuple(body) == program.body:
-        return program
-    return replace(fresh.finish(tuple(body)), labels=tuple(labels.items()))
+
+    def change(fresh: Fresh, labels: dict[str, str], loop: TypedLoop) -> list[TypedNode] | None:
+        found = list(_candidates(program, loop))
+        return [_blocked(fresh, loop, found, labels)] if found else None
+
+    return replaced_loops(program, change)
 
 
 def _candidates(program: TypedProgram, loop: TypedLoop) -> Iterator[_Early]:
@@ -100,10 +97,7 @@ def _early(program: TypedProgram, loop: TypedLoop, start: TypedStatement, statem
         return None
     touching = [(s, r) for s, r in blocks.accesses if (s.target if r is None else r.tensor) == statement.target]
     uses = [blocks.elements(s, r).reverse().apply_range(blocks.step(s)) for s, r in touching]
-    of_step = uses[0]
-    for more in uses[1:]:
-        of_step = of_step.union(more)
-    if not of_step.coalesce().is_single_valued():
+    if not union_of(uses).coalesce().is_single_valued():
         return None
     if not blocks.elements(statement, None).range().is_subset(blocks.elements(start, None).range()):
         return None
@@ -128,16 +122,10 @@ def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[st
     labels[number] = f"{labels.get(loop.iterator, loop.iterator)}_block"
     starts, rests = {f.start.name for f in found}, {f.statement.name: f.rest for f in found}
 
-    def visit(body: tuple[TypedNode, ...]) -> tuple[TypedNode, ...]:
-        made: list[TypedNode] = []
-        for node in body:
-            if isinstance(node, TypedLoop):
-                made.append(replace(node, body=visit(node.body)))
-            elif node.name not in starts:
-                points = rests.get(node.name, read_set(node.domain))
-                if not points.is_empty():
-                    made.append(in_block(node, points, node.name, around))
-        return tuple(made)
+    def inside(s: TypedStatement) -> list[TypedStatement]:
+        points = rests.get(s.name, read_set(s.domain))
+        left = s.name not in starts and not points.is_empty()
+        return [in_block(fresh, s, points, s.name, around)] if left else []
 
     def together(s: TypedStatement, points: Set) -> TypedStatement:
         bounds = [least_in_block(points, s, d, first, steps) for d in range(1, len(s.iterators))]
@@ -146,5 +134,5 @@ def _blocked(fresh: Fresh, loop: TypedLoop, found: list[_Early], labels: dict[st
     head: list[TypedNode] = []
     for f in found:
         head += [together(f.start, read_set(f.start.domain)), together(f.statement, f.early)]
-    inner = visit(loop.body)
+    inner = replaced(loop.body, inside)
     return TypedLoop(number, (*head, TypedLoop(loop.iterator, inner)) if inner else tuple(head))

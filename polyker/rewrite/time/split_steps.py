@@ -21,8 +21,8 @@ import islpy as isl
 
 from polyker.ir.expr import Expr, Read, walk
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
-from polyker.poly.isl import Map, Set, dim, read_map, read_set
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
+from polyker.poly.isl import Map, Set, dim, read_map, read_set, union_of
 from polyker.poly.least import fixed_value
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
@@ -35,17 +35,11 @@ def part_steps(program: TypedProgram) -> TypedProgram:
     """Return the program with statements of time loops in parts whose instances do not depend on each other."""
     fresh = Fresh(program)
 
-    def visit(body: tuple[TypedNode, ...], inside: bool) -> tuple[TypedNode, ...]:
-        made: list[TypedNode] = []
-        for node in body:
-            if isinstance(node, TypedLoop):
-                made.append(replace(node, body=visit(node.body, True)))
-            else:
-                made += _parts(program, fresh, node) if inside else (node,)
-        return tuple(made)
-
-    body = visit(program.body, False)
-    return program if body == program.body else fresh.finish(body)
+    body: list[TypedNode] = []
+    for node in program.body:
+        loop = isinstance(node, TypedLoop)
+        body += replaced((node,), lambda s: _parts(program, fresh, s)) if loop else (node,)
+    return program if tuple(body) == program.body else fresh.finish(tuple(body))
 
 
 def _parts(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> tuple[TypedStatement, ...]:
@@ -80,18 +74,18 @@ def _waits(program: TypedProgram, statement: TypedStatement) -> Map | None:
     def elements(subscripts: tuple[Expr, ...]) -> Map:
         return read_map(access_relation(program, statement, statement.target, subscripts)).intersect_domain(domain)
 
-    write, pairs = elements(statement.subscripts), None
+    write, pairs = elements(statement.subscripts), list[Map]()
     for read in {e for e in walk(statement.expr) if isinstance(e, Read) and e.tensor == statement.target}:
         if read.pad is not None or not all(map(is_quasi_affine, read.subscripts)):
             return None
         both = write.apply_range(elements(read.subscripts).reverse())
-        both = both.union(both.reverse())
-        pairs = both if pairs is None else pairs.union(both)
-    if pairs is None:
+        pairs.append(both.union(both.reverse()))
+    waits = union_of(pairs)
+    if waits is None:
         return None
     for d in range(statement.outer):
-        pairs = pairs.equate(dim.in_, d, dim.out, d)
-    return pairs.intersect(isl.Map.lex_lt(domain.get_space()).align_params(pairs.get_space())).coalesce()
+        waits = waits.equate(dim.in_, d, dim.out, d)
+    return waits.intersect(isl.Map.lex_lt(domain.get_space()).align_params(waits.get_space())).coalesce()
 
 
 def _planes(program: TypedProgram, statement: TypedStatement, waits: Map) -> list[tuple[str, Expr]]:

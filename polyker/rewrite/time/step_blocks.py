@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Read
-from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, print_affine, scale, substitute
+from polyker.ir.expr import Expr, Read
+from polyker.ir.quasi_affine import add, floordiv, index, is_quasi_affine, lit, print_affine, scale
 from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement, statements_of
 from polyker.poly.boxes import ends
 from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import access_relation, domain_text, parameters
+from polyker.poly.scop import access_relation, map_onto, parameters
 from polyker.poly.symbolic import bounds_of, expected
 from polyker.rewrite.core.fresh import Fresh
+from polyker.rewrite.core.reindex import reindexed
 
 # Steps of a block that are tried: enough that what a tile loads and stores is little beside its terms, few enough that what is
 # left for the single steps is a small part; least blocks of a loop (chosen).
@@ -67,7 +67,7 @@ class Blocks:
         return self._number(s, s.iterators[0])
 
     def _number(self, s: TypedStatement, number: str) -> Map:
-        return read_map(f"{{ {s.name}[{', '.join(s.iterators)}] -> [{number}] }}")
+        return map_onto(self.program, s, (number,))
 
     def writers(self, s: TypedStatement, read: Read) -> Iterator[tuple[TypedStatement, Map]]:
         """Yield the statements that write what one reads, and the pairs of its instances and theirs that do in one block."""
@@ -105,14 +105,12 @@ class BlockLoop:
     steps: int
 
 
-def in_block(s: TypedStatement, domain: Set, name: str, loop: BlockLoop) -> TypedStatement:
+def in_block(fresh: Fresh, s: TypedStatement, domain: Set, name: str, loop: BlockLoop) -> TypedStatement:
     """Return a part of a statement inside the loop over blocks, and that over their steps."""
     iterators = (loop.number, *s.iterators)
-    onto = read_map(
-        f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : "
-        f"{loop.number} = floor(({s.iterators[0]} - {loop.first})/{loop.steps}) }}"
-    )
-    return replace(s, name=name, iterators=iterators, outer=s.outer + 1, domain=domain_text(domain.apply(onto), name))
+    block = f"{loop.number} = floor(({s.iterators[0]} - {loop.first})/{loop.steps})"
+    points = domain.apply(map_onto(fresh.program, s, iterators, where=block))
+    return replace(reindexed(s, iterators, points, {}, name), outer=s.outer + 1)
 
 
 def of_block(
@@ -132,28 +130,16 @@ def of_block(
     clock, *inner = s.iterators
     names = {i: fresh.iterator() for i in s.iterators}
     labels.update({n: labels.get(i, i) for i, n in names.items()})
-    start = add(scale(steps, IndexExpr(number, i64)), lit(first))
-    values: dict[str, Expr] = {clock: add(start, IndexExpr(names[clock], i64))}
+    start = add(scale(steps, index(number)), lit(first))
+    values: dict[str, Expr] = {clock: add(start, index(names[clock]))}
     where = [f"{clock} = {steps} * {number} + {first} + {names[clock]}", f"0 <= {names[clock]} < {steps}"]
     for i, (slope, offset) in zip(inner, bounds, strict=True):
-        values[i] = add(IndexExpr(names[i], i64), add(scale(slope, IndexExpr(number, i64)), lit(offset)))
+        values[i] = add(index(names[i]), add(scale(slope, index(number)), lit(offset)))
         where.append(f"{i} = {names[i]} + {slope} * {number} + {offset}")
-    name = fresh.statement()
     iterators = (number, *(names[i] for i in inner), names[clock])
-    onto = read_map(
-        f"{{ {s.name}[{', '.join(s.iterators)}] -> {name}[{', '.join(iterators)}] : {' and '.join(where)} }}"
-    )
-    made = replace(
-        s,
-        name=name,
-        iterators=iterators,
-        outer=1,
-        domain=domain_text(domain.apply(onto).coalesce(), name),
-        subscripts=tuple(substitute(e, values) for e in s.subscripts),
-        expr=substitute(s.expr, values),
-        reduced=tuple(names[i] for i in s.reduced),
-    )
-    return made, names[clock]
+    points = domain.apply(map_onto(fresh.program, s, iterators, where=" and ".join(where))).coalesce()
+    made = reindexed(s, iterators, points, values, fresh.statement(), tuple(names[i] for i in s.reduced))
+    return replace(made, outer=1), names[clock]
 
 
 def least_in_block(points: Set, s: TypedStatement, dimension: int, first: int, steps: int) -> tuple[int, int]:
