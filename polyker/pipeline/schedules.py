@@ -21,11 +21,10 @@ from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.argument_order import dense_orders
 from polyker.rewrite.time.row_blocks import row_blocks
 from polyker.schedule.auto import auto_schedule
-from polyker.schedule.fusion.nest import held
 from polyker.schedule.gpu.auto import gpu_schedule
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.nests.text_order import default_schedule
-from polyker.schedule.tree.nodes import Leaf, ScheduleTree
+from polyker.schedule.tree.nodes import Leaf, ScheduleTree, promoted_tensors
 
 # isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
 # is compiled in the order of the text, which isl turns into loops quickly.
@@ -82,7 +81,7 @@ def automatic(flat: TypedProgram, run: Run, *, plain: bool = False, fuse: bool =
             if not kept:
                 continue
             made = run.one(_auto(), _unordered(changed))
-            if kept <= held(made.schedule.tree):
+            if kept <= promoted_tensors(made.schedule.tree):
                 return made
             give_up()
     return run.one(_auto(), _unordered(flat))

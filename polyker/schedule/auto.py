@@ -20,7 +20,7 @@ from polyker.cost.traffic import least_traffic
 from polyker.ir.decision import Decision
 from polyker.ir.expr import IndexExpr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
-from polyker.ir.typed import PrefetchRead, TypedLoop, TypedNode, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import PrefetchRead, TypedLoop, TypedProgram, TypedStatement, statements_of
 from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.least import is_invariant
@@ -54,9 +54,9 @@ from polyker.schedule.nests.loop_order import around_block, block_of, memory_ord
 from polyker.schedule.nests.nest import (
     Nest,
     ReductionLoops,
-    around_nest,
     in_order,
     map_nest,
+    nests_of,
     reduction_nest,
     serial_nest,
 )
@@ -100,7 +100,7 @@ class _CpuScheduler:
 
     def result(self) -> tuple[TypedProgram, ScheduleTree]:
         """Return the program with what the schedule added to it, and the schedule."""
-        nodes, nest = self.body(self.fresh.program.body)
+        nodes, nest = nests_of(self.fresh.program.body, self.run, self.tiled)
         return self.fresh.finish(nodes), ScheduleTree(nest.tree, tuple(self.notes))
 
     def note(self, subject: str, chosen: str) -> None:
@@ -112,38 +112,17 @@ class _CpuScheduler:
         """The program with the temporaries made so far (its body is the original one)."""
         return self.fresh.finish(self.fresh.program.body)
 
-    def body(self, body: tuple[TypedNode, ...]) -> tuple[tuple[TypedNode, ...], Nest]:
-        """Return the statements that stand for a body, and their nests one after another."""
-        nodes: list[TypedNode] = []
-        nests: list[Nest] = []
-        run: list[Item] = []  # statements that stand one after another
-
-        def flush() -> None:
-            made, found = self.statements(run)
-            nodes.extend(made)
-            nests.extend(found)
-            run.clear()
-
-        for node in body:
-            if isinstance(node, TypedLoop):
-                flush()
-                tiled = self.tiled(node)
-                if tiled is not None:
-                    nodes.append(node)
-                    nests.append(tiled)
-                    continue
-                inner, nest = self.body(node.body)
-                nodes.append(replace(node, body=inner))
-                nests.append(around_nest(node, nest))
-                continue
-            before = run[-1].statement if run else None
+    def run(self, statements: list[TypedStatement]) -> tuple[list[TypedStatement], list[Nest]]:
+        """Return what stands for statements that follow each other, and their nests as they run."""
+        items: list[Item] = []
+        for node in statements:
+            before = items[-1].statement if items else None
             reduces = node.op != "set" and bool(node.reduced) and (node.in_order or not node.reads_own)
             start = before if reduces and starts_fresh(self.program, before, node) else None
             if start is not None:
-                run.pop()
-            run.append(self.item(node, start, reduces=reduces))
-        flush()
-        return tuple(nodes), in_order(nests)
+                items.pop()
+            items.append(self.item(node, start, reduces=reduces))
+        return self.statements(items)
 
     def tiled(self, loop: TypedLoop) -> Nest | None:
         """Return the nest of a time loop by tiles of time and space, None where they do not pay."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from polyker.ir.expr import Literal
 from polyker.ir.typed import TypedProgram
+from polyker.poly.touches import alone
 from polyker.schedule.fusion.items import Item, follows, walks_with
 
 # Most statements after the first that may join its group: farther ones find nothing in the caches (experience value; bounds the
@@ -55,6 +57,31 @@ class Group:
             return None
         dims, all_shifts, crossings = zip(*found, strict=True)
         return Group((*self.items, item), dims, all_shifts, crossings)
+
+    def origin(self, loop: int) -> int:
+        """Return the value that comes first in a loop; a reduction that starts elements has those without terms, too."""
+        found = zip(self.items, self.dims[loop], strict=True)
+        return min(min(i.measured.lo(d), 0 if i.start is not None else i.measured.lo(d)) for i, d in found)
+
+    def buffer(self, program: TypedProgram, tensor: str, sizes: Mapping[int, int]) -> tuple[int, ...] | None:
+        """Return the extents of a temporary's buffer; None where these are not known.
+
+        `sizes`: of a loop's dimension the elements that the buffer holds, 1 of others.
+        """
+        touching = [(n, t) for n, item in enumerate(self.items) for t in item.touches if t.tensor == tensor]
+        if not all(t.exact for _, t in touching):
+            return None
+        modulo = []
+        for d, extent in enumerate(program.tensor(tensor).shape):
+            size = int(extent.value.real) if isinstance(extent, Literal) else None
+            for loop, dim in enumerate(self.dims):
+                if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
+                    size = sizes.get(loop, 1)
+                    break
+            if not size:
+                return None
+            modulo.append(size)
+        return tuple(modulo)
 
     def loops(self, order: tuple[int, ...]) -> Group:
         """Return the group with these of its loops, in this order."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.scop import image
+from polyker.rewrite.core.reindex import reindexed
 
 
 def moved(program: TypedProgram, statement: TypedStatement, first: tuple[str, ...], more: int = 0) -> TypedStatement:
@@ -17,8 +17,4 @@ def moved(program: TypedProgram, statement: TypedStatement, first: tuple[str, ..
     statement = replace(statement, outer=statement.outer + more)
     if order == statement.iterators:
         return statement
-    name = statement.name
-    swap = read_map(
-        f"{parameters(program)}{{ {name}[{', '.join(statement.iterators)}] -> {name}[{', '.join(order)}] }}"
-    )
-    return replace(statement, iterators=order, domain=str(read_set(statement.domain).apply(swap)))
+    return reindexed(statement, order, image(program, statement, order), {})

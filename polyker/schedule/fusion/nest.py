@@ -24,7 +24,7 @@ from polyker.schedule.fusion.move import moved
 from polyker.schedule.fusion.row_prefetch import with_heads
 from polyker.schedule.fusion.zip import paired, zipped
 from polyker.schedule.nests.nest import Nest, band
-from polyker.schedule.tree.nodes import Band, Filter, Member, Promotion, Scope, Sequence, Tree, loops
+from polyker.schedule.tree.nodes import Band, Filter, Member, Promotion, Scope, Sequence, Tree, loops, rebuilt
 from polyker.schedule.tree.places import spliced
 
 
@@ -145,19 +145,6 @@ def _parted(nest: Nest, loops: tuple[str, ...], item: Item) -> tuple[Nest, list[
     return Nest(tuple(s for s in nest.statements if s.name in kept), tree), copies
 
 
-def held(tree: Tree) -> frozenset[str]:
-    """Return the temporaries that common loops hold in buffers."""
-    match tree:
-        case Band(child=child):
-            return held(child)
-        case Scope(promotions=promotions, child=child):
-            return frozenset(p.tensor for p in promotions) | held(child)
-        case Sequence(children=children):
-            return frozenset().union(*(held(f.child) for f in children))
-        case _:
-            return frozenset()
-
-
 def _inside(scheduler: Scheduler, program: TypedProgram, item: Item, rows: tuple[str, ...]) -> Nest:
     """Return an item's nest inside the common loops over single iterations."""
     statement = moved(program, item.statement, rows, len(rows))
@@ -211,16 +198,10 @@ def _counted(tree: Tree, places: dict[str, dict[str, Expr]]) -> Tree:
     Blocks are whole tiles, so the order inside one is the same; but the loops' bounds, and the elements of buffers, do not
     depend on the block.
     """
-    match tree:
-        case Band(members=members, child=child):
-            fresh = tuple(replace(m, times=tuple((s, substitute(e, places[s])) for s, e in m.times)) for m in members)
-            return Band(fresh, _counted(child, places))
-        case Sequence(children=children):
-            return Sequence(tuple(replace(f, child=_counted(f.child, places)) for f in children))
-        case Scope(promotions=promotions, child=child):
-            return Scope(promotions, _counted(child, places))
-        case _:
-            return tree
+    if isinstance(tree, Band):
+        times = (tuple((s, substitute(e, places[s])) for s, e in m.times) for m in tree.members)
+        tree = replace(tree, members=tuple(replace(m, times=t) for m, t in zip(tree.members, times, strict=True)))
+    return rebuilt(tree, lambda child: _counted(child, places))
 
 
 def _held(

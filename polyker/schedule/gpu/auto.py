@@ -17,14 +17,14 @@ from polyker.ir.decision import Decision
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, floordiv, lit, mod
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.accumulate import AccumulatorLayout, PartialSums, accumulate, starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan, as_steps, covers, prefixes, recurrence
 from polyker.rewrite.reductions.split_scan import ScanRuns, split_scan
-from polyker.rewrite.reductions.split_sum import SumCut, split_sum
+from polyker.rewrite.reductions.split_sum import SplitSum, SumCut, split_sum
 from polyker.schedule.fusion.epilogue import joined
 from polyker.schedule.fusion.groups import Group
 from polyker.schedule.fusion.items import Item
@@ -38,8 +38,8 @@ from polyker.schedule.gpu.row_registers import in_registers
 from polyker.schedule.gpu.rows import RowLaunch, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
 from polyker.schedule.gpu.transpose import Transposed, choose_transposed, transposed_nest
-from polyker.schedule.nests.nest import Nest, ReductionTiles, around_nest, band, in_order, offset, shared
-from polyker.schedule.tree.nodes import Band, Leaf, MemberKind, ScheduleTree, Scope, Sequence, Tree
+from polyker.schedule.nests.nest import Nest, ReductionTiles, band, nests_of, offset, shared
+from polyker.schedule.tree.nodes import Band, Leaf, MemberKind, ScheduleTree, Tree, rebuilt
 
 
 def gpu_schedule(
@@ -66,35 +66,12 @@ class _GpuScheduler:
     scans: dict[str, tuple[Scan, ScanMapping]] = field(default_factory=dict)  # what threads of a block scan
 
     def result(self) -> tuple[TypedProgram, ScheduleTree]:
-        nodes, nest = self.body(self.program.body)
+        nodes, nest = nests_of(self.program.body, self.run)
         return self.fresh.finish(nodes), ScheduleTree(nest.tree, tuple(self.notes))
 
     @property
     def program(self) -> TypedProgram:
         return self.fresh.finish(self.fresh.program.body)
-
-    def body(self, body: tuple[TypedNode, ...]) -> tuple[tuple[TypedNode, ...], Nest]:
-        """Return the statements that stand for a body, and their nests one after another."""
-        nodes: list[TypedNode] = []
-        nests: list[Nest] = []
-        run: list[TypedStatement] = []  # statements that stand one after another
-
-        def flush() -> None:
-            made, found = self.run(run)
-            nodes.extend(made)
-            nests.extend(found)
-            run.clear()
-
-        for node in body:
-            if isinstance(node, TypedStatement):
-                run.append(node)
-                continue
-            flush()
-            inner, nest = self.body(node.body)
-            nodes.append(replace(node, body=inner))
-            nests.append(around_nest(node, nest))
-        flush()
-        return tuple(nodes), in_order(nests)
 
     def run(self, statements: list[TypedStatement]) -> tuple[list[TypedStatement], list[Nest]]:
         """Return what stands for statements that follow each other, in the order of the text, and their launches as they run."""
@@ -236,20 +213,20 @@ class _GpuScheduler:
         name = item.statement.name
         self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each element, of a block each"))
         self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
-        free = split.partial.kept
-        program, layout = self.program, self.layout
-        part = Item(split.partial, split.start, True, lambda: free, lambda: measure(program, split.partial, layout))
-        return [part, *self.items(split.fold, item.start, reduces=True)]
+        return [self.part(split), *self.items(split.fold, item.start, reduces=True)]
+
+    def part(self, split: SplitSum) -> Item:
+        """Return the first part of a reduction that was split."""
+        program, layout, partial = self.program, self.layout, split.partial
+        return Item(partial, split.start, True, lambda: partial.kept, lambda: measure(program, partial, layout))
 
     def run_items(self, item: Item, runs: Runs, shape: tuple[Expr, ...]) -> list[Item] | None:
         """Return a product whose sums are split into runs, tiled as a product of its own for each run, and what adds these up;
         None where the product of a run has no tiles."""
         statement, cut = item.statement, SumCut(runs.along, runs.count, runs.run, outermost=True)
         split = split_sum(self.program, self.fresh, statement, cut, shape)
-        program, layout, partial = self.program, self.layout, split.partial
-        free = partial.kept
-        part = Item(partial, split.start, True, lambda: free, lambda: measure(program, partial, layout))
-        tiles = choose_contraction(part.measured, free, self.gpu, started=True)
+        part = self.part(split)
+        tiles = choose_contraction(part.measured, part.free, self.gpu, started=True)
         if tiles is None:
             return None
         self.notes.append(
@@ -257,7 +234,7 @@ class _GpuScheduler:
                 statement.name, f"{runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
             )
         )
-        self.tiled[partial.name] = tiles
+        self.tiled[split.partial.name] = tiles
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
     def column_items(self, item: Item, found: ColumnReduction, shape: tuple[Expr, ...]) -> list[Item]:
@@ -269,8 +246,7 @@ class _GpuScheduler:
             assert first.within is not None
             rest = self.items(first.fold, item.start, reduces=True)
             statement, start, along, shape = first.partial, first.start, first.within, (*shape, lit(found.blocks))
-            free = statement.kept
-            item = Item(statement, start, True, lambda: free, lambda: measure(self.program, first.partial, self.layout))
+            item = self.part(first)
         split = split_sum(self.program, self.fresh, statement, SumCut(along, found.height), shape)
         parts = ((split.partial, split.start), (split.fold, start))
         (lane,) = split.fold.reduced
@@ -416,13 +392,7 @@ def lanes_unrolled(tree: Tree) -> Tree:
 
     Where their memory is aligned `codegen/passes/gpu/vectors.py` makes one access of several.
     """
-    match tree:
-        case Band(members=members, child=child):
-            changed = (replace(m, kind=MemberKind.UNROLL) if m.kind is MemberKind.VECTOR else m for m in members)
-            return Band(tuple(changed), lanes_unrolled(child))
-        case Sequence(children=children):
-            return Sequence(tuple(replace(f, child=lanes_unrolled(f.child)) for f in children))
-        case Scope(child=child):
-            return replace(tree, child=lanes_unrolled(child))
-        case Leaf():
-            return tree
+    if isinstance(tree, Band):
+        changed = (replace(m, kind=MemberKind.UNROLL) if m.kind is MemberKind.VECTOR else m for m in tree.members)
+        tree = replace(tree, members=tuple(changed))
+    return rebuilt(tree, lanes_unrolled)

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
-from functools import reduce
 from itertools import combinations
 from typing import TypeAlias
-
-import islpy as isl
 
 from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine, lit, mod, print_affine, substitute
 from polyker.ir.typed import TypedStatement
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import read_map
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.gpu.waits import groups, waits_of
+from polyker.schedule.gpu.waits import groups, instances_of, waits_of
 from polyker.schedule.tree.block_threads import (
     Branch,
     BranchLoop,
@@ -35,7 +32,16 @@ from polyker.schedule.tree.block_threads import (
     launches,
     partings,
 )
-from polyker.schedule.tree.nodes import Band, Filter, Leaf, MemberKind, ScheduleTree, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import (
+    Band,
+    Filter,
+    Leaf,
+    MemberKind,
+    ScheduleTree,
+    Sequence,
+    Tree,
+    rebuilt,
+)
 from polyker.schedule.tree.thread_folds import is_fold
 
 # Weight of a barrier in a loop, relative to one outside (experience value). Most points of which all subsets are tried (bounds
@@ -189,12 +195,8 @@ def _meet(scop: Scop, first: Branch, second: Branch, at: int, places: Pairs, thr
     source = f"{first.statement}[{', '.join(scop.statement(first.statement).iterators)}]"
     sink = f"{second.statement}[{', '.join(f'{i}_' for i in scop.statement(second.statement).iterators)}]"
     found = read_map(f"{parameters(scop.program)}{{ {source} -> {sink} : {' and '.join(texts)} }}")
-    found = found.intersect_domain(_instances(scop, first)).intersect_range(_instances(scop, second))
+    found = found.intersect_domain(instances_of(scop, first)).intersect_range(instances_of(scop, second))
     return not found.is_empty()
-
-
-def _instances(scop: Scop, branch: Branch) -> isl.Set:
-    return reduce(isl.Set.intersect, map(read_set, branch.conditions), scop.domains[branch.statement])
 
 
 # -- the tree --------------------------------------------------------------------------------------------------------------
@@ -218,13 +220,8 @@ def _opened(tree: Tree, *, inside: bool, threads: bool) -> Tree:
             if single:
                 below = Sequence((Filter(tuple(s for s, _ in first.times), below),))
             return Band((first,), below)
-        case Sequence(children=children):
-            opened = (replace(f, child=_opened(f.child, inside=inside, threads=threads)) for f in children)
-            return Sequence(tuple(opened))
-        case Scope(child=child):
-            return replace(tree, child=_opened(child, inside=inside, threads=threads))
         case _:
-            return tree
+            return rebuilt(tree, lambda child: _opened(child, inside=inside, threads=threads))
 
 
 def _closed(tree: Tree) -> Tree:
@@ -235,12 +232,8 @@ def _closed(tree: Tree) -> Tree:
             return Band((*members, *below.members), below.child) if isinstance(below, Band) else Band(members, below)
         case Sequence(children=(only,)) if only.is_plain() and not only.conditions:
             return _closed(only.child)
-        case Sequence(children=children):
-            return Sequence(tuple(replace(f, child=_closed(f.child)) for f in children))
-        case Scope(child=child):
-            return replace(tree, child=_closed(child))
         case _:
-            return tree
+            return rebuilt(tree, _closed)
 
 
 def _marked(tree: Tree, points: Set[Point], waits: Mapping[Point, int], commits: Set[Point], warps: Set[Point]) -> Tree:
@@ -270,12 +263,7 @@ def _marked(tree: Tree, points: Set[Point], waits: Mapping[Point, int], commits:
                     for p, f in places
                 )
                 return Sequence(tuple(marked))
-            case Scope(child=child):
-                return replace(node, child=visit(child))
             case _:
-                return node
+                return rebuilt(node, visit)
 
     return visit(tree)
-
-
-__all__ = ["chosen", "with_barriers"]

@@ -15,15 +15,15 @@ from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
-from polyker.ir.quasi_affine import floordiv, mod
+from polyker.ir.quasi_affine import floordiv, index, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.rewrite.core.accumulate import AccumulatorLayout, accumulate
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.across import MIN_TERMS_PER_THREAD, has_gathers
-from polyker.schedule.gpu.map import AXES
-from polyker.schedule.nests.nest import Nest, ReductionTiles
+from polyker.schedule.gpu.map import grid
+from polyker.schedule.nests.nest import Nest, ReductionTiles, shared
 from polyker.schedule.tree.nodes import Band, Filter, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Most threads along y: each has a partial result of every element of the block (experience value).
@@ -92,19 +92,15 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
         trees.append(tiles.tree(TilePlan(None, 1, 1, (), 0.0), kept))
     statements = (*bodies[0], *bodies[1])
     elements = fold.kept
-    order = [launch.column, *(i for i in reversed(elements) if i != launch.column)]
+    rest = [i for i in elements if i != launch.column]
 
     def over(
         names: tuple[TypedStatement, ...], time: Expr, label: str, kind: MemberKind, count: int, axis: str
     ) -> Member:
         return Member(tuple((s.name, time) for s in names), label, kind, count, axis)
 
-    blocks = []
-    for n, i in enumerate(order):
-        time = floordiv(IndexExpr(i, i64), launch.width) if n == 0 else IndexExpr(i, i64)
-        kind, axis = (MemberKind.BLOCK, AXES[n]) if n < len(AXES) else (MemberKind.SERIAL, "")
-        blocks.append(over(statements, time, f"{i}.block" if n == 0 else i, kind, 0, axis))
-    blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
+    columns = shared(statements, floordiv(index(launch.column), launch.width), f"{launch.column}.block")
+    loops = [columns, *(shared(statements, index(i), i) for i in (*reversed(rest[-2:]), *rest[:-2]))]
     place = mod(IndexExpr(launch.column, i64), launch.width)
     children: list[Filter] = []
     for own, inside in zip(bodies, trees, strict=True):
@@ -119,5 +115,6 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
     modulo = tuple(sizes.get(i, 1) for i in names)
     rank = sorted(range(len(names)), key=lambda d: (names[d] == launch.column, names[d] != launch.lane))
     held = Promotion(tensor, modulo, tuple((d, 1, modulo[d]) for d in rank), shared=True)
+    blocks = grid([(m.times, m.label) for m in loops], statements)
     tree: Tree = Band(tuple(blocks), Scope((held,), Sequence(tuple(children))))
     return Nest(statements, tree)

@@ -295,6 +295,3 @@ def _terms(measured: MeasuredStatement, depth: int) -> tuple[tuple[str, int | No
             found.append((i, size))
             held *= size
     return tuple(reversed(found))
-
-
-__all__ = ["ContractionTiling", "Runs", "Side", "choose_contraction", "choose_runs"]

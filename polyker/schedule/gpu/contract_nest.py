@@ -10,8 +10,8 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import add, coefficients, floordiv, indices_of, lit, mod, scale
 from polyker.ir.typed import TypedProgram, TypedStatement
-from polyker.poly.isl import Map, Set, read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import Set, read_set
+from polyker.poly.scop import domain_text, image, map_onto
 from polyker.poly.tiling import mates
 from polyker.rewrite.core.accumulate import Accumulated, AccumulatorLayout, Stored, accumulate, started_elements
 from polyker.rewrite.core.fresh import Fresh
@@ -33,13 +33,8 @@ MAX_UNROLLED_COPIES = 16
 
 def results_of(program: TypedProgram, statement: TypedStatement, start: TypedStatement | None) -> Set:
     """Return the values of a reduction's kept iterators that have terms, or that `start` starts."""
-    found = read_set(statement.domain).apply(_onto(program, statement))
+    found = image(program, statement, statement.kept)
     return found if start is None else found.union(started_elements(program, start, statement)).coalesce()
-
-
-def _onto(program: TypedProgram, statement: TypedStatement) -> Map:
-    kept = ", ".join(statement.kept)
-    return read_map(f"{parameters(program)}{{ {statement.name}[{', '.join(statement.iterators)}] -> [{kept}] }}")
 
 
 def contraction_nest(
@@ -48,7 +43,7 @@ def contraction_nest(
     """Return the nest of a contraction, which stores its epilogue's values in place of its results."""
     statement, measured = item.statement, item.measured
     kept = statement.kept
-    onto, domain = _onto(program, statement), read_set(statement.domain)
+    onto, domain = map_onto(program, statement, kept), read_set(statement.domain)
     results = results_of(program, statement, item.start)
     tiles = tuple((s.iterator, s.size, chosen.origin[s.iterator]) for s in (chosen.row, chosen.column))
     near = mates(program, statement.name, statement.iterators, tiles)
@@ -317,6 +312,3 @@ def _alone(
 ) -> Member:
     """Return a loop of one statement."""
     return Member(((statement.name, time),), label, kind, extent, axis)
-
-
-__all__ = ["contraction_nest"]

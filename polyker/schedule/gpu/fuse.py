@@ -13,17 +13,18 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, IndexExpr, Literal
-from polyker.ir.quasi_affine import floordiv, lit, mod
+from polyker.ir.expr import Expr, IndexExpr
+from polyker.ir.quasi_affine import floordiv, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
-from polyker.poly.touches import alone, touches
+from polyker.poly.isl import read_set
+from polyker.poly.scop import image
+from polyker.poly.touches import touches
 from polyker.schedule.fusion.groups import Group, grow
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.map import AXES, MAX_ACCESS_BYTES, GridMapping, at_once, choose_mapping, with_elements
+from polyker.schedule.gpu.map import MAX_ACCESS_BYTES, GridMapping, at_once, choose_mapping, grid, with_elements
 from polyker.schedule.nests.nest import band, offset
+from polyker.schedule.tree.block_threads import AXES
 from polyker.schedule.tree.nodes import Filter, Member, MemberKind, Promotion, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
@@ -46,15 +47,10 @@ class FusedLaunch:
         """Return how many neighbours along a loop a thread takes at once."""
         return self.elements[1] if self.elements is not None and self.elements[0] == loop else 1
 
-    def origin(self, loop: int) -> int:
-        """Return the value that comes first in a loop; a reduction that starts elements has those without terms, too."""
-        found = zip(self.group.items, self.group.dims[loop], strict=True)
-        return min(min(i.measured.lo(d), 0 if i.start is not None else i.measured.lo(d)) for i, d in found)
-
     def origins(self, item: int) -> dict[str, int]:
         """Return what the elements of an item are counted from, for each of its iterators."""
         measured = self.group.items[item].measured
-        own = {dim[item]: self.origin(n) for n, dim in enumerate(self.group.dims)}
+        own = {dim[item]: self.group.origin(n) for n, dim in enumerate(self.group.dims)}
         return {i: measured.lo(i) for i in measured.statement.iterators} | own
 
     def common(self, item: int) -> tuple[str, ...]:
@@ -95,11 +91,7 @@ class FusedLaunch:
     def members(self, bodies: Sequence[tuple[TypedStatement, ...]]) -> tuple[list[Member], list[Member], list[Member]]:
         """Return the common loops: blocks, threads, and those that each thread runs through; without any, one block's."""
         if not self.group.dims:
-            return (
-                [Member(tuple((s.name, lit(0)) for b in bodies for s in b), "once", MemberKind.BLOCK, 0, "x")],
-                [],
-                [],
-            )
+            return grid([], [s for b in bodies for s in b]), [], []
         blocks, threads = [], []
         for axis, (n, count) in zip(AXES, self.axes, strict=False):
             label = self.group.dims[n][0]
@@ -121,7 +113,7 @@ class FusedLaunch:
         axis: str = "",
     ) -> Member:
         def time(iterator: str) -> Expr:
-            place = offset(iterator, self.origin(loop))
+            place = offset(iterator, self.group.origin(loop))
             if self.size(loop) > 1:
                 place = floordiv(place, self.size(loop))
             if kind is MemberKind.SERIAL:
@@ -223,9 +215,7 @@ def of_one_shape(program: TypedProgram, group: Group) -> bool:
                 places = {s.name: d for d, s in enumerate(item.statement.subscripts) if isinstance(s, IndexExpr)}
                 theirs = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
                 names = [theirs[places[i]] for i in names]
-            source = f"{statement.name}[{', '.join(statement.iterators)}]"
-            onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
-            elements = read_set(statement.domain).apply(onto)
+            elements = image(program, statement, names)
             if found is not None and not found.is_equal(elements):
                 return False
             found = elements
@@ -248,26 +238,7 @@ def promotions(
     found = []
     for tensor in used:
         if program.tensor(tensor).role is Role.TEMPORARY and tensor not in elsewhere:
-            modulo = _modulo(program, group, elements, tensor)
+            modulo = group.buffer(program, tensor, elements)
             if modulo is not None and prod(modulo) <= MAX_REGISTER_ELEMENTS:
                 found.append(Promotion(tensor, modulo))
     return tuple(found)
-
-
-def _modulo(program: TypedProgram, group: Group, elements: dict[int, int], tensor: str) -> tuple[int, ...] | None:
-    """Return the extents of a temporary's buffer in one thread: of a common loop's dimension the elements that it takes at
-    once."""
-    touching = [(n, t) for n, item in enumerate(group.items) for t in item.touches if t.tensor == tensor]
-    if not all(t.exact for _, t in touching):
-        return None
-    modulo = []
-    for d, extent in enumerate(program.tensor(tensor).shape):
-        size = int(extent.value.real) if isinstance(extent, Literal) else None
-        for loop, dim in enumerate(group.dims):
-            if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
-                size = elements.get(loop, 1)
-                break
-        if not size:
-            return None
-        modulo.append(size)
-    return tuple(modulo)

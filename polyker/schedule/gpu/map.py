@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.cost.measure import UNKNOWN_STRIDE, MeasuredStatement, MemoryAccess
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, lit
-from polyker.ir.typed import TypedProgram
+from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
-
-AXES = ("x", "y", "z")
+from polyker.schedule.tree.block_threads import AXES
+from polyker.schedule.tree.nodes import Member, MemberKind
 
 # Threads of a block without communication, and their rows where two iterators are mapped (experience values).
 BLOCK_THREADS = 256
@@ -48,6 +49,19 @@ class GridMapping:
             f"{i} on block.{a}" + (f" and {n} of thread.{a}" if n > 1 else "")
             for a, (i, n) in zip(AXES, self.axes, strict=False)
         ) + (f", {self.elements[1]} x {self.elements[0]} in registers" if self.elements else "")
+
+
+def grid(
+    loops: Sequence[tuple[tuple[tuple[str, Expr], ...], str]], statements: Iterable[TypedStatement]
+) -> list[Member]:
+    """Return loops, as (times, label), over blocks along x, y and z, the first along x; each block runs through the others.
+
+    Outermost first: z, then y and x. Without any loop there is one block.
+    """
+    if not loops:
+        return [Member(tuple((s.name, lit(0)) for s in statements), "once", MemberKind.BLOCK, 0, "x")]
+    blocks = [Member(t, n, MemberKind.BLOCK, 0, axis) for (t, n), axis in zip(loops, AXES, strict=False)]
+    return [*reversed(blocks), *(Member(times, label) for times, label in loops[len(AXES) :])]
 
 
 def choose_mapping(measured: MeasuredStatement, free: tuple[str, ...], gpu: Gpu) -> GridMapping:

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import islpy as isl
-
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Read, transform
-from polyker.ir.quasi_affine import floordiv, lit, mod
+from polyker.ir.quasi_affine import floordiv, indices, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import domain_text, parameters
+from polyker.poly.isl import union_of
+from polyker.poly.scop import image
 from polyker.poly.touches import alone, touches
 from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.items import Item
@@ -188,24 +186,17 @@ def _renamed(rows: RowLaunch, n: int, statement: TypedStatement, names: Mapping[
 def _copy(program: TypedProgram, fresh: Fresh, rows: RowLaunch, row: _RegisterRow, name: str) -> TypedStatement:
     """Return the copy of an operand: of all elements that one of its users reads, over the iterators of the first."""
     first = row.users[0]
-    elements: isl.Set | None = None
+    elements = []
     for n in row.users:
         statement = rows.group.items[n].statement
         own = dict(zip(_loops(rows, first), _loops(rows, n), strict=True))
         order = [own.get(i, i) for i in rows.group.items[first].statement.iterators]
-        source = f"{statement.name}[{', '.join(statement.iterators)}]"
-        onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(order)}] }}")
-        here = read_set(statement.domain).apply(onto)
-        elements = here if elements is None else elements.union(here)
-    statement, copy = rows.group.items[first].statement, fresh.statement()
-    places = [IndexExpr(i, i64) for i in _loops(rows, first)]
+        elements.append(image(program, statement, order))
+    statement, places = rows.group.items[first].statement, indices(_loops(rows, first))
     subscripts = (*places[: row.along], places[-1], *places[row.along : -1])
-    tensor = program.tensor(row.tensor)
-    assert elements is not None
-    return TypedStatement(
-        copy, statement.iterators, statement.outer, domain_text(elements.coalesce(), copy), name, _element(rows, first), "set",
-        Read(row.tensor, subscripts, dtype=tensor.dtype), tensor.dtype,
-    )  # fmt: skip
+    source = Read(row.tensor, subscripts, dtype=program.tensor(row.tensor).dtype)
+    place = name, _element(rows, first)
+    return fresh.sets(union_of(elements).coalesce(), statement.iterators, place, source, outer=statement.outer)
 
 
 def _loops(rows: RowLaunch, n: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr, Literal
+from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, lit, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
@@ -24,9 +24,19 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.schedule.fusion.groups import Group, grow
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.across import MAX_LONE_BLOCK_TERMS, Across, has_gathers
-from polyker.schedule.gpu.map import AXES, BLOCK_THREADS, contiguous
+from polyker.schedule.gpu.map import BLOCK_THREADS, contiguous, grid
 from polyker.schedule.nests.nest import band, offset, shared
-from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Tree, statements_of
+from polyker.schedule.tree.nodes import (
+    Band,
+    Filter,
+    Leaf,
+    Member,
+    MemberKind,
+    Promotion,
+    Scope,
+    Tree,
+    statements_of,
+)
 from polyker.schedule.tree.nodes import Sequence as InOrder
 
 # Bytes of shared memory reserved for results and for block reductions (chosen).
@@ -98,11 +108,6 @@ class RowLaunch:
         """Return the iterator that says which thread uses an element, None for the first: what all combine is the first one's."""
         return None if self.group.items[n].reduces and touch.is_write else self.lanes[n]
 
-    def origin(self, loop: int) -> int:
-        """Return the value that comes first in a loop over rows."""
-        found = zip(self.group.items, self.group.dims[loop], strict=True)
-        return min(min(i.measured.lo(d), 0 if i.start is not None else i.measured.lo(d)) for i, d in found)
-
     def order(self) -> list[int]:
         """Return the loops over rows, the longest first: blocks along x take it."""
         lead = self.group.items[0].measured
@@ -116,7 +121,7 @@ class RowLaunch:
     def rows(self, bodies: Sequence[RowBody]) -> tuple[list[Member], list[Member]]:
         """Return the loops over rows that blocks take, and that over the rows of a block."""
         dims, order = self.group.dims, self.order()
-        blocks: list[Member] = []
+        blocks: list[tuple[tuple[tuple[str, Expr], ...], str]] = []
         within: list[Member] = []
         for n, d in enumerate(order):
             size = self.height if n == 0 else 1
@@ -124,21 +129,15 @@ class RowLaunch:
             def times(d: int = d, size: int = size, *, inside: bool = False) -> tuple[tuple[str, Expr], ...]:
                 found = []
                 for iterator, body in zip(dims[d], bodies, strict=True):
-                    place = offset(iterator, self.origin(d))
+                    place = offset(iterator, self.group.origin(d))
                     found += [(s.name, mod(place, size) if inside else floordiv(place, size)) for s in body.statements]
                 return tuple(found)
 
             label = dims[d][0]
-            kind = MemberKind.BLOCK if n < len(AXES) else MemberKind.SERIAL
-            blocks.append(Member(times(), f"{label}.block", kind, 0, AXES[n] if n < len(AXES) else ""))
+            blocks.append((times(), f"{label}.block"))
             if size > 1:
                 within.append(Member(times(inside=True), f"{label}.thread", MemberKind.THREAD, size, "y"))
-        if not blocks:
-            blocks = [
-                Member(tuple((s.name, lit(0)) for b in bodies for s in b.statements), "once", MemberKind.BLOCK, 0, "x")
-            ]
-        taken = min(len(order), len(AXES))
-        return [*reversed(blocks[:taken]), *blocks[taken:]] if order else blocks, within
+        return grid(blocks, [s for b in bodies for s in b.statements]), within
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def row_body(program: TypedProgram, fresh: Fresh, rows: RowLaunch, n: int) -> Ro
 def _folded(program: TypedProgram, fresh: Fresh, rows: RowLaunch, n: int, lane: str) -> RowBody:
     item = rows.group.items[n]
     statement = item.statement
-    origin = {dim[n]: rows.origin(d) for d, dim in enumerate(rows.group.dims)}
+    origin = {dim[n]: rows.group.origin(d) for d, dim in enumerate(rows.group.dims)}
     lanes, layout = PartialSums(lane, rows.width, rows.side), AccumulatorLayout(origin=origin)
     parts = accumulate(program, fresh, statement, start=item.start, lanes=lanes, layout=layout)
     assert parts.lanes is not None
@@ -326,20 +325,10 @@ def held_tensors(program: TypedProgram, rows: RowLaunch, outside: Iterable[Typed
 
 def _modulo(program: TypedProgram, rows: RowLaunch, tensor: str, height: int) -> tuple[int, ...] | None:
     """Return the extents of a temporary's buffer: of the rows' dimensions what a block has, else all."""
-    touching = [(n, t) for n, item in enumerate(rows.group.items) for t in item.touches if t.tensor == tensor]
-    if not all(t.exact and all(map(is_quasi_affine, t.subscripts)) for _, t in touching):
+    touching = (t for item in rows.group.items for t in item.touches if t.tensor == tensor)
+    if not all(map(is_quasi_affine, (s for t in touching for s in t.subscripts))):
         return None
-    modulo = []
-    for d, extent in enumerate(program.tensor(tensor).shape):
-        size = int(extent.value.real) if isinstance(extent, Literal) else None
-        for loop, dim in enumerate(rows.group.dims):
-            if all(alone(t.subscripts[d]) == (dim[n], 0) for n, t in touching):
-                size = height if loop == rows.order()[0] else 1
-                break
-        if size is None or size < 1:
-            return None
-        modulo.append(size)
-    return tuple(modulo)
+    return rows.group.buffer(program, tensor, dict.fromkeys(rows.order()[:1], height))
 
 
 def row_tree(rows: RowLaunch, bodies: Sequence[RowBody], held: Held) -> Tree:

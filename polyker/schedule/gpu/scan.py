@@ -29,7 +29,7 @@ from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.scan import Scan
 from polyker.rewrite.reductions.split_scan import BlockScan, in_block
 from polyker.schedule.gpu.across import MAX_LONE_BLOCK_TERMS, has_gathers
-from polyker.schedule.gpu.map import AXES, BLOCK_THREADS
+from polyker.schedule.gpu.map import BLOCK_THREADS, grid
 from polyker.schedule.nests.nest import Nest, offset
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
@@ -153,18 +153,15 @@ def _rows(
     statements: tuple[TypedStatement, ...], order: list[str], least: dict[str, int], height: int
 ) -> tuple[list[Member], list[Member]]:
     """Return the loops over rows that blocks take, and that over the rows of a block; the longest lies along x."""
-    if not order:
-        return [Member(tuple((s.name, lit(0)) for s in statements), "once", MemberKind.BLOCK, 0, "x")], []
     blocks, within = [], []
     for n, i in enumerate(order):
         size = height if n == 0 else 1
         place = offset(i, least[i])
-        kind, axis = (MemberKind.BLOCK, AXES[n]) if n < len(AXES) else (MemberKind.SERIAL, "")
-        blocks.append(Member(tuple((s.name, floordiv(place, size)) for s in statements), f"{i}.block", kind, 0, axis))
+        blocks.append((tuple((s.name, floordiv(place, size)) for s in statements), f"{i}.block"))
         if size > 1:
             times = tuple((s.name, mod(place, size)) for s in statements)
             within.append(Member(times, f"{i}.thread", MemberKind.THREAD, size, "y"))
-    return [*reversed(blocks[: len(AXES)]), *blocks[len(AXES) :]], within
+    return grid(blocks, statements), within
 
 
 def _held(parts: BlockScan, rows: list[int], mapping: ScanMapping) -> tuple[Promotion, Promotion]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Read
-from polyker.ir.quasi_affine import coefficients, floordiv, indices_of, is_quasi_affine, mod
+from polyker.ir.quasi_affine import coefficients, floordiv, index, indices_of, is_quasi_affine, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.materialise.pack_run import PackedRun, Tile, pack_run
 from polyker.schedule.fusion.items import Item
-from polyker.schedule.gpu.map import AXES
+from polyker.schedule.gpu.map import grid
 from polyker.schedule.nests.nest import Nest, offset
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
@@ -93,19 +93,16 @@ def transposed_nest(program: TypedProgram, fresh: Fresh, transposed: Transposed)
         found = pack_run(program, fresh, statement, read, tuple(times.values()), tiles)
         statement, copies = found.statement, [*copies, found]
     blocks = []
-    for n, i in enumerate((transposed.write, transposed.read, *reversed(transposed.others))):
-        own = [(c.copy.name, IndexExpr(c.numbers[times[i]], i64)) for c in copies]
-        kind, axis = (MemberKind.BLOCK, AXES[n]) if n < len(AXES) else (MemberKind.SERIAL, "")
-        label = f"{i}.tile" if i in sides else i
-        blocks.append(Member((*own, (statement.name, times[i])), label, kind, 0, axis))
-    blocks = [*reversed(blocks[: len(AXES)]), *reversed(blocks[len(AXES) :])]
+    for i in (*sides, *transposed.others[-1:], *transposed.others[:-1]):
+        own = [(c.copy.name, index(c.numbers[times[i]])) for c in copies]
+        blocks.append(((*own, (statement.name, times[i])), f"{i}.tile" if i in sides else i))
     children = [
         Filter((c.copy.name,), _copy(c, read, transposed)) for c, read in zip(copies, transposed.reads, strict=True)
     ]
     body = _threads(statement.name, places[transposed.write], places[transposed.read])
     children.append(Filter((statement.name,), body))
     held = tuple(_tile(c, read, transposed) for c, read in zip(copies, transposed.reads, strict=True))
-    tree = Band(tuple(blocks), Scope(held, Sequence(tuple(children))))
+    tree = Band(tuple(grid(blocks, ())), Scope(held, Sequence(tuple(children))))
     return Nest((*(c.copy for c in copies), statement), tree)
 
 

@@ -115,8 +115,8 @@ def _uses(scop: Scop, first: Branch, second: Branch) -> Iterator[tuple[ScopAcces
 
 def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: ScopAccess, b: ScopAccess) -> isl.Map:
     """Return the instances of one block that come to one place, the second's after the first's."""
-    here = a.relation.intersect_domain(_instances(scop, first))
-    there = b.relation.intersect_domain(_instances(scop, second))
+    here = a.relation.intersect_domain(instances_of(scop, first))
+    there = b.relation.intersect_domain(instances_of(scop, second))
     held = first.buffer(a.tensor)
     if held is not None:
         elements = [f"c{d}" for d in range(len(held[0].modulo))]
@@ -130,7 +130,8 @@ def _pairs(scop: Scop, first: Branch, second: Branch, at: int, a: ScopAccess, b:
     return found
 
 
-def _instances(scop: Scop, branch: Branch) -> isl.Set:
+def instances_of(scop: Scop, branch: Branch) -> isl.Set:
+    """Return the instances that go a branch's way."""
     return reduce(isl.Set.intersect, map(read_set, branch.conditions), scop.domains[branch.statement])
 
 
@@ -146,6 +147,3 @@ def _compared(scop: Scop, first: Branch, second: Branch, one: Expr, sign: str, o
     primed = substitute(other, {i: IndexExpr(f"{i}_") for i in scop.statement(second.statement).iterators})
     text = f"{print_affine(one)} {sign} {print_affine(primed)}"
     return read_map(f"{parameters(scop.program)}{{ {_tuple(scop, first)} -> {_tuple(scop, second, '_')} : {text} }}")
-
-
-__all__ = ["groups", "waits_of"]

@@ -22,9 +22,9 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, ScopAccess
 from polyker.schedule.legality.text import instances, label
 from polyker.schedule.tree.block_threads import launch_trees
-from polyker.schedule.tree.nodes import Promotion, Tree, scopes
+from polyker.schedule.tree.nodes import Promotion, Tree, promoted_tensors, scopes
 from polyker.schedule.tree.swizzle import why_not_swizzled
-from polyker.schedule.tree.to_isl import Way, scope_ways
+from polyker.schedule.tree.to_isl import Way, elements_of_runs, scope_ways
 
 PROMOTION = register(
     "PK503",
@@ -45,11 +45,6 @@ MAX_STACK_BYTES = 1 << 20
 MAX_SHARED_BYTES = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
 # Most elements of one buffer (chosen): it is to hold a part of what memory holds.
 MAX_BUFFER_ELEMENTS = 1 << 28
-
-
-def promoted_tensors(tree: Tree) -> frozenset[str]:
-    """Return the tensors that a tree holds in buffers."""
-    return frozenset(p.tensor for scope in scopes(tree) for p in scope.promotions)
 
 
 def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozenset[str]) -> None:
@@ -209,11 +204,7 @@ def _clash(scop: Scop, promotion: Promotion, touching: list[ScopAccess], here: d
     """Whether two elements that are used in one run of the scope share a place of the buffer."""
     if all(_is_plain(scop, d, m, touching, here) for d, m in enumerate(promotion.modulo)):
         return False
-    elements: isl.Map | None = None
-    for access in touching:
-        run = here[access.statement].run(scop, access.statement, "P")
-        part = run.reverse().apply_range(access.relation)
-        elements = part if elements is None else elements.union(part)
+    elements = elements_of_runs(scop, touching, here)
     if elements is None:
         return False
     d = range(len(promotion.modulo))

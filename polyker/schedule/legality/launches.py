@@ -14,7 +14,7 @@ from polyker.poly.scop import Scop
 from polyker.schedule.legality.buffers import UNFIT
 from polyker.schedule.legality.text import label
 from polyker.schedule.tree.block_threads import AXES, WARP, launch_trees
-from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Scope, Sequence, Tree, loops
+from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Scope, Sequence, Tree, children_of, loops
 from polyker.schedule.tree.thread_folds import is_fold
 from polyker.schedule.tree.thread_scans import is_scan
 
@@ -75,21 +75,14 @@ def check_launches(scop: Scop, tree: Tree) -> None:
 
 def _check_order(tree: Tree, around: str) -> None:
     """Raise LegalityError for a loop over blocks that has anything but such loops around it in its launch, such as `around`."""
-    match tree:
-        case Band(members=members, child=child):
-            for m in members:
-                if m.kind is not MemberKind.BLOCK:
-                    around = around or m.label
-                elif around:
-                    raise failure(BESIDE, loop=m.label, outer=around)
-            _check_order(child, around)
-        case Scope(child=child):
-            _check_order(child, around)
-        case Sequence(children=children):
-            for f in children:
-                _check_order(f.child, around or "sequence" * (len(children) > 1))
-        case Leaf():
-            return
+    for m in tree.members if isinstance(tree, Band) else ():
+        if m.kind is not MemberKind.BLOCK:
+            around = around or m.label
+        elif around:
+            raise failure(BESIDE, loop=m.label, outer=around)
+    below = children_of(tree)
+    for child in below:
+        _check_order(child, around or "sequence" * (len(below) > 1))
 
 
 def _combines(statement: TypedStatement, member: Member) -> bool:
@@ -101,24 +94,16 @@ def _check_scopes(scop: Scop, tree: Tree, *, inside: bool) -> None:
 
     `inside` a loop over blocks or threads.
     """
-    match tree:
-        case Scope(promotions=promotions, child=child):
-            around = any(m.kind is MemberKind.BLOCK for m in loops(child))
-            for p in promotions:
-                own = p.shared or p.on_stack(scop.program.tensor(p.tensor).dtype.itemsize)
-                if around if own else inside:
-                    reason = BLOCKS_INSIDE if own else NO_SCRATCH
-                    raise failure(UNFIT, tensor=label(scop, p.tensor), reason=reason)
-            _check_scopes(scop, child, inside=inside)
-        case Band(members=members, child=child):
-            _check_scopes(
-                scop, child, inside=inside or any(m.kind in (MemberKind.BLOCK, MemberKind.THREAD) for m in members)
-            )
-        case Sequence(children=children):
-            for f in children:
-                _check_scopes(scop, f.child, inside=inside)
-        case Leaf():
-            return
+    if isinstance(tree, Scope):
+        around = any(m.kind is MemberKind.BLOCK for m in loops(tree))
+        for p in tree.promotions:
+            own = p.shared or p.on_stack(scop.program.tensor(p.tensor).dtype.itemsize)
+            if around if own else inside:
+                raise failure(UNFIT, tensor=label(scop, p.tensor), reason=BLOCKS_INSIDE if own else NO_SCRATCH)
+    elif isinstance(tree, Band):
+        inside = inside or any(m.kind in (MemberKind.BLOCK, MemberKind.THREAD) for m in tree.members)
+    for child in children_of(tree):
+        _check_scopes(scop, child, inside=inside)
 
 
 def _branches(

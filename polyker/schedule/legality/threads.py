@@ -13,10 +13,11 @@ from functools import partial, reduce
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Expr, IndexExpr
-from polyker.ir.quasi_affine import lit, print_affine, substitute
-from polyker.poly.isl import read_map, read_set
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import lit, print_affine
+from polyker.poly.isl import read_set
 from polyker.poly.scop import Scop, ScopAccess, parameters
+from polyker.schedule.legality.branches import accesses_of, at_one_place, compared, instances_of, tuple_of
 from polyker.schedule.legality.buffers import UNFIT
 from polyker.schedule.legality.text import KINDS, instance, instances_and_element, label
 from polyker.schedule.legality.waits import check_waits
@@ -114,8 +115,7 @@ class _LaunchCheck:
 
     def numbers(self, branch: Branch) -> None:
         """Each instance has a thread."""
-        domain = self._domain(branch)
-        source = self._tuple(branch.statement)
+        domain, source = instances_of(self.scop, branch), tuple_of(self.scop, branch)
         for axis, time, extent in zip("xyz", branch.thread(), self.launch.extents, strict=True):
             inside = read_set(f"{self.head}{{ {source} : 0 <= {print_affine(time)} < {extent} }}")
             lost = domain.subtract(inside)
@@ -131,8 +131,8 @@ class _LaunchCheck:
         }
         if not ways:
             return
-        for a in self._accesses(first):
-            for b in self._accesses(second):
+        for a in accesses_of(self.scop, first):
+            for b in accesses_of(self.scop, second):
                 if a.tensor == b.tensor and (a.is_write or b.is_write):
                     together = self._together(first, second, a, b)
                     if together is not None:
@@ -147,7 +147,9 @@ class _LaunchCheck:
         for n in range(first.outside, at + 1):
             one, other = first.steps[n], second.steps[n]
             if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
-                pairs = pairs.intersect(self._compared(first, second, one.time, "<" if n == at else "=", other.time))
+                pairs = pairs.intersect(
+                    compared(self.scop, first, second, one.time, "<" if n == at else "=", other.time)
+                )
         if not pairs.is_empty():
             source, sink, element = instances_and_element(self.scop, pairs, a.tensor)
             kind = KINDS[{(True, False): "raw", (False, True): "war", (True, True): "waw"}[a.is_write, b.is_write]]
@@ -160,19 +162,9 @@ class _LaunchCheck:
         held, kept = first.buffer(a.tensor), second.buffer(a.tensor)
         if held is not None and kept is not None and held[1] and kept[1]:
             return None
-        here = a.relation.intersect_domain(self._domain(first))
-        there = b.relation.intersect_domain(self._domain(second))
-        if held is not None and held == kept:
-            elements = [f"c{d}" for d in range(len(held[0].modulo))]
-            places = ", ".join(f"{c} mod {m}" for c, m in zip(elements, held[0].modulo, strict=True))
-            place = read_map(f"{self.head}{{ {a.tensor}[{', '.join(elements)}] -> P[{places}] }}")
-            here, there = here.apply_range(place), there.apply_range(place)
-        found = here.apply_range(there.reverse())
-        for one, other in zip(first.steps[: first.outside], second.steps[: second.outside], strict=True):
-            if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
-                found = found.intersect(self._compared(first, second, one.time, "=", other.time))
+        found = at_one_place(self.scop, first, second, a, b, held[0] if held is not None and held == kept else None)
         ids = zip(self._thread(first, a), self._thread(second, b), strict=True)
-        compare = partial(self._compared, first, second)
+        compare = partial(compared, self.scop, first, second)
         distinct = reduce(isl.Map.union, (compare(one, "!=", other) for one, other in ids))
         found = found.intersect(distinct)
         return None if found.is_empty() else found
@@ -181,7 +173,9 @@ class _LaunchCheck:
         """Return the pairs that a barrier of each warp does not order: those of different warps."""
         one, other = self.launch.warp(self._thread(first, a)), self.launch.warp(self._thread(second, b))
         return (
-            pairs if one is None or other is None else pairs.intersect(self._compared(first, second, one, "!=", other))
+            pairs
+            if one is None or other is None
+            else pairs.intersect(compared(self.scop, first, second, one, "!=", other))
         )
 
     def _thread(self, branch: Branch, access: ScopAccess) -> tuple[Expr, Expr, Expr]:
@@ -190,18 +184,3 @@ class _LaunchCheck:
         members = [s.member for s in branch.steps if isinstance(s, BranchLoop)]
         folds = access.is_write and any(is_fold(self.scop.statement(branch.statement), m) for m in members)
         return (lit(0) if folds else x), y, z
-
-    def _accesses(self, branch: Branch) -> list[ScopAccess]:
-        return [a for a in self.scop.accesses if a.statement == branch.statement]
-
-    def _domain(self, branch: Branch) -> isl.Set:
-        return reduce(isl.Set.intersect, map(read_set, branch.conditions), self.scop.domains[branch.statement])
-
-    def _tuple(self, statement: str, mark: str = "") -> str:
-        return f"{statement}[{', '.join(i + mark for i in self.scop.statement(statement).iterators)}]"
-
-    def _compared(self, first: Branch, second: Branch, one: Expr, sign: str, other: Expr) -> isl.Map:
-        source = self._tuple(first.statement)
-        sink = self._tuple(second.statement, "_")
-        primed = substitute(other, {i: IndexExpr(f"{i}_") for i in self.scop.statement(second.statement).iterators})
-        return read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one)} {sign} {print_affine(primed)} }}")

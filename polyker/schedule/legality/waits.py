@@ -15,10 +15,11 @@ from functools import reduce
 import islpy as isl
 
 from polyker.errors import LegalityError, failure, register
-from polyker.ir.expr import Expr, IndexExpr
-from polyker.ir.quasi_affine import print_affine, substitute
-from polyker.poly.isl import read_map, read_set
+from polyker.ir.expr import Expr
+from polyker.ir.quasi_affine import print_affine
+from polyker.poly.isl import read_map
 from polyker.poly.scop import Scop, ScopAccess, parameters
+from polyker.schedule.legality.branches import accesses_of, at_one_place, compared, instances_of, primed, tuple_of
 from polyker.schedule.legality.text import instance, instances_and_element, label
 from polyker.schedule.tree.block_threads import (
     Branch,
@@ -53,12 +54,12 @@ NEVER = register(
 def check_waits(scop: Scop, launch: LaunchBranches) -> None:
     """Raise LegalityError unless waits cover all copies of a launch that arrive later."""
     for first in launch.branches:
-        for a in _accesses(scop, first):
+        for a in accesses_of(scop, first):
             if a.is_write and first.arrives_later(a.tensor):
                 check = _Copies(scop, launch, first, a)
-                sources = [r for r in _accesses(scop, first) if not r.is_write]
+                sources = [r for r in accesses_of(scop, first) if not r.is_write]
                 for second in launch.branches:
-                    for b in _accesses(scop, second):
+                    for b in accesses_of(scop, second):
                         if b.tensor == a.tensor:
                             check.uses(second, b)
                         elif b.is_write:
@@ -73,7 +74,7 @@ class _Copies:
     def __init__(self, scop: Scop, launch: LaunchBranches, first: Branch, access: ScopAccess) -> None:
         self.scop, self.launch, self.first, self.access = scop, launch, first, access
         self.head = parameters(scop.program)
-        self.left = self.domain(first)
+        self.left = instances_of(self.scop, first)
 
     def uses(self, second: Branch, b: ScopAccess) -> None:
         """Check what uses the place of a copy after it."""
@@ -150,54 +151,30 @@ class _Copies:
         arrivals = reduce(
             isl.Set.union,
             (
-                self.domain(b).apply(self.image(b, [s.time for s in b.steps[: at + 1] if isinstance(s, BranchLoop)]))
+                instances_of(self.scop, b).apply(
+                    self.image(b, [s.time for s in b.steps[: at + 1] if isinstance(s, BranchLoop)])
+                )
                 for b in self.launch.branches
                 if any(isinstance(s, SequenceChild) and s.node == own.point[0] for s in b.steps)
             ),
         )
-        whole = self.domain(self.first)
+        whole = instances_of(self.scop, self.first)
         for n in range(1, count + 1):
             texts = [*map(print_affine, times[:-1]), f"{print_affine(times[-1])} + {n}"]
-            moved = read_map(f"{self.head}{{ {self.tuple(self.first)} -> T[{', '.join(texts)}] }}")
+            moved = read_map(f"{self.head}{{ {tuple_of(self.scop, self.first)} -> T[{', '.join(texts)}] }}")
             whole = whole.intersect(arrivals.apply(moved.reverse()))
-        source, sink = self.tuple(self.first), self.tuple(second, "_")
-        late = print_affine(self.primed(second, other.time))
+        source, sink = tuple_of(self.scop, self.first), tuple_of(self.scop, second, "_")
+        late = primed(self.scop, second, other.time)
         later = read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one.time)} + {count} < {late} }}")
         return later.intersect_domain(whole)
 
     def together(self, second: Branch, a: ScopAccess, b: ScopAccess) -> isl.Map:
         """Return {copy -> other} of the instances of one block that come to one place by these accesses."""
-        here = a.relation.intersect_domain(self.domain(self.first))
-        there = b.relation.intersect_domain(self.domain(second))
         held = self.first.buffer(a.tensor)
-        if held is not None:
-            elements = [f"c{d}" for d in range(len(held[0].modulo))]
-            places = ", ".join(f"{c} mod {m}" for c, m in zip(elements, held[0].modulo, strict=True))
-            place = read_map(f"{self.head}{{ {b.tensor}[{', '.join(elements)}] -> P[{places}] }}")
-            here, there = here.apply_range(place), there.apply_range(place)
-        found = here.apply_range(there.reverse())
-        for one, other in zip(self.first.steps[: self.first.outside], second.steps[: second.outside], strict=True):
-            if isinstance(one, BranchLoop) and isinstance(other, BranchLoop):
-                found = found.intersect(self.compared(second, one.time, "=", other.time))
-        return found
-
-    def domain(self, branch: Branch) -> isl.Set:
-        return reduce(isl.Set.intersect, map(read_set, branch.conditions), self.scop.domains[branch.statement])
-
-    def tuple(self, branch: Branch, mark: str = "") -> str:
-        return f"{branch.statement}[{', '.join(i + mark for i in self.scop.statement(branch.statement).iterators)}]"
+        return at_one_place(self.scop, self.first, second, a, b, None if held is None else held[0])
 
     def image(self, branch: Branch, times: list[Expr]) -> isl.Map:
-        return read_map(f"{self.head}{{ {self.tuple(branch)} -> T[{', '.join(map(print_affine, times))}] }}")
-
-    def primed(self, branch: Branch, time: Expr) -> Expr:
-        return substitute(time, {i: IndexExpr(f"{i}_") for i in self.scop.statement(branch.statement).iterators})
+        return read_map(f"{self.head}{{ {tuple_of(self.scop, branch)} -> T[{', '.join(map(print_affine, times))}] }}")
 
     def compared(self, second: Branch, one: Expr, sign: str, other: Expr) -> isl.Map:
-        late = print_affine(self.primed(second, other))
-        source, sink = self.tuple(self.first), self.tuple(second, "_")
-        return read_map(f"{self.head}{{ {source} -> {sink} : {print_affine(one)} {sign} {late} }}")
-
-
-def _accesses(scop: Scop, branch: Branch) -> list[ScopAccess]:
-    return [a for a in scop.accesses if a.statement == branch.statement]
+        return compared(self.scop, self.first, second, one, sign, other)

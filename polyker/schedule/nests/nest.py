@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import islpy as isl
 
@@ -12,10 +13,10 @@ from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
-from polyker.ir.quasi_affine import add, coefficients, floordiv, is_quasi_affine, lit, mod
-from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters, values_taken
+from polyker.ir.quasi_affine import add, coefficients, floordiv, index, is_quasi_affine, lit, mod
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.poly.isl import read_set
+from polyker.poly.scop import map_onto, values_taken
 from polyker.rewrite.core.accumulate import Accumulated
 from polyker.schedule.nests.tiles import TOGETHER, DomainPart, Separation, by_terms, common_terms, tile_parts
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
@@ -63,6 +64,33 @@ def around_nest(loop: TypedLoop, nest: Nest) -> Nest:
     return Nest(
         nest.statements, Band((shared(nest.statements, IndexExpr(loop.iterator, i64), loop.iterator),), nest.tree)
     )
+
+
+def nests_of(
+    body: tuple[TypedNode, ...],
+    run: Callable[[list[TypedStatement]], tuple[list[TypedStatement], list[Nest]]],
+    tiled: Callable[[TypedLoop], Nest | None] = lambda _: None,
+) -> tuple[tuple[TypedNode, ...], Nest]:
+    """Return the statements that stand for a body, and their nests one after another.
+
+    `run` gives both for statements that follow each other, `tiled` the nest of a loop as it stands, None where its body has one.
+    """
+    nodes: list[TypedNode] = []
+    nests: list[Nest] = []
+    for are_loops, together in groupby(body, lambda node: isinstance(node, TypedLoop)):
+        if not are_loops:
+            made, found = run([s for s in together if isinstance(s, TypedStatement)])
+            nodes += made
+            nests += found
+            continue
+        for loop in (n for n in together if isinstance(n, TypedLoop)):
+            nest = tiled(loop)
+            if nest is None:
+                inner, within = nests_of(loop.body, run, tiled)
+                loop, nest = replace(loop, body=inner), around_nest(loop, within)
+            nodes.append(loop)
+            nests.append(nest)
+    return tuple(nodes), in_order(nests)
 
 
 def serial_nest(statement: TypedStatement) -> Nest:
@@ -232,11 +260,8 @@ class ReductionTiles:
         start = band([*point_members((parts.start,), plan, kept, origin), *lane_loops], Leaf())
         children = [Filter((parts.start.name,), start), Filter((parts.update.name,), self._terms(plan))]
         for s in parts.folds:
-            lanes = (
-                vector_members((s,), IndexExpr(parts.lanes, i64), plan, "lane")
-                if parts.lanes in s.iterators and parts.lanes
-                else []
-            )
+            has_lanes = parts.lanes and parts.lanes in s.iterators
+            lanes = vector_members((s,), index(parts.lanes), plan, "lane") if parts.lanes and has_lanes else []
             children.append(Filter((s.name,), band([*point_members((s,), plan, kept, origin), *lanes], Leaf())))
         children += [Filter((s.name,), band(_store_members(s, plan, kept, origin), Leaf())) for s in parts.store]
         sizes = tuple(plan.size(i) if i in kept else 1 for i in parts.element)
@@ -346,13 +371,7 @@ def variants(
         return inside(parts[0] if parts else DomainPart(domain, True))
     children = []
     for part in parts:
-        conditions = tuple((s.name, str(_lift(program, s, names, part.domain).to_str())) for s in statements)
+        own = ((s.name, map_onto(program, s, names).intersect_range(part.domain).domain()) for s in statements)
+        conditions = tuple((name, str(points.to_str())) for name, points in own)
         children.append(Filter(tuple(s.name for s in statements), inside(part), conditions))
     return Sequence(tuple(children))
-
-
-def _lift(program: TypedProgram, statement: TypedStatement, names: tuple[str, ...], part: isl.Set) -> isl.Set:
-    """Return the instances of a statement whose iterators `names` lie in `part`."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(names)}] }}")
-    return onto.intersect_range(part).domain()

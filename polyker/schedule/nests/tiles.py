@@ -8,8 +8,8 @@ import islpy as isl
 
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import box_around, corners, free_range, is_box
-from polyker.poly.isl import read_map, read_set
-from polyker.poly.scop import parameters
+from polyker.poly.isl import read_set
+from polyker.poly.scop import map_onto
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
 
 # Most disjoint isl sets, with symbolic sizes, of the terms that all results of a tile share and of the others: more take isl
@@ -201,9 +201,7 @@ def by_terms(program: TypedProgram, statement: TypedStatement, some: isl.Set, ti
 
 def _of_some(program: TypedProgram, statement: TypedStatement, domain: isl.Set, tiles: Tiling) -> isl.Set:
     """Return the instances of a part of a reduction whose term not all results have that the part has of their tile."""
-    source = f"{statement.name}[{', '.join(statement.iterators)}]"
-    kept = statement.kept
-    onto = read_map(f"{parameters(program)}{{ {source} -> [{', '.join(kept)}] }}")
+    onto = map_onto(program, statement, statement.kept)
     lacking = onto.intersect_range(domain.apply(onto)).domain().subtract(domain)
     near = mates(program, statement.name, statement.iterators, tiles)
     return near.intersect_domain(domain).intersect_range(lacking).domain()

@@ -38,7 +38,6 @@ from polyker.poly.boxes import corners
 from polyker.poly.dependences import Dependence, candidates
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
-from polyker.schedule.legality.buffers import promoted_tensors
 from polyker.schedule.threads.privatise import taken_apart
 from polyker.schedule.tree.nodes import (
     Band,
@@ -51,6 +50,8 @@ from polyker.schedule.tree.nodes import (
     Sequence,
     Tree,
     loops,
+    promoted_tensors,
+    scopes,
 )
 
 # Values that an iterator is taken to have whose bounds depend on sizes that nothing is known of (chosen).
@@ -350,16 +351,7 @@ class _LoopSearch:
 
     def _private(self, node: Tree) -> int:
         """Return the bytes of the buffers inside a node: each thread has them."""
-        match node:
-            case Band(child=child):
-                return self._private(child)
-            case Sequence(children=children):
-                return sum(self._private(f.child) for f in children)
-            case Scope(promotions=promotions, child=child):
-                own = sum(p.elements() * self._itemsize(p.tensor) for p in promotions)
-                return own + self._private(child)
-            case Leaf():
-                return 0
+        return sum(p.elements() * self._itemsize(p.tensor) for s in scopes(node) for p in s.promotions)
 
     def _itemsize(self, tensor: str) -> int:
         return self.scop.program.tensor(tensor).dtype.itemsize

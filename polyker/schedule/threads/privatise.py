@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from polyker.ir.expr import Expr
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.tree.nodes import Band, Filter, Leaf, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, Leaf, Promotion, Scope, Sequence, Tree, promoted_tensors
 
 # Budget of bytes of all partial sums of a result (experience value).
 MAX_PARTIAL_SUM_BYTES = 16 << 20
@@ -49,7 +49,7 @@ def taken_apart(
     """
     touched = {s.name: {s.target, *(r.tensor for r in s.reads())} for s in program.statements()}
     ours, theirs = (set().union(*(touched[s] for s in names)) for names in (first, last))
-    crossing = ours & theirs & set(_promoted(tree))
+    crossing = ours & theirs & promoted_tensors(tree)
     promotions = []
     for tensor in sorted(crossing):
         sizes: list[int] = []
@@ -93,15 +93,3 @@ def restricted(tree: Tree, statements: Collection[str], tensors: Collection[str]
             return Scope(own_buffers, inner) if own_buffers else inner
         case Leaf():
             return tree
-
-
-def _promoted(tree: Tree) -> frozenset[str]:
-    match tree:
-        case Band(child=child):
-            return _promoted(child)
-        case Sequence(children=children):
-            return frozenset().union(*(_promoted(f.child) for f in children))
-        case Scope(promotions=promotions, child=child):
-            return _promoted(child) | {p.tensor for p in promotions}
-        case Leaf():
-            return frozenset()

@@ -10,7 +10,7 @@ waves on several threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
@@ -20,10 +20,10 @@ from polyker.ir.quasi_affine import floordiv, mod, print_affine, scale, subtract
 from polyker.ir.typed import TypedStatement
 from polyker.poly.isl import read_set
 from polyker.schedule.nests.loop_order import memory_order
-from polyker.schedule.nests.nest import Nest, band, offset, shared
+from polyker.schedule.nests.nest import Nest, band, offset, shared, vector_members
 from polyker.schedule.time.cost import TimeTiles
 from polyker.schedule.time.skew import Front, SkewedStatement
-from polyker.schedule.tree.nodes import Filter, Leaf, Member, MemberKind, Sequence, Tree
+from polyker.schedule.tree.nodes import Filter, Leaf, Member, Sequence, Tree
 
 
 @dataclass(frozen=True)
@@ -98,27 +98,12 @@ class TimeNest:
             first = subtract(scale(size, floordiv(time, size)), slant)
             full = f"{lo} <= {print_affine(first)} <= {hi - size + 1}"
             at = mod(time, size)
-        return _split(
-            place.statement,
-            full,
-            self._groups(place.statement, at, vector, plan),
-            self._single(place.statement, at, vector, plan),
-        )
-
-    def _groups(self, statement: TypedStatement, at: Expr, vector: str, plan: TilePlan) -> Tree:
-        here, width = (statement,), plan.lanes * plan.chunks
-        loops = [shared(here, floordiv(at, width), f"{vector}.group")]
-        if plan.chunks > 1:
-            within = floordiv(mod(at, width), plan.lanes)
-            loops.append(shared(here, within, f"{vector}.vectors", MemberKind.UNROLL, plan.chunks))
-        loops.append(shared(here, mod(at, plan.lanes), f"{vector}.lanes", MemberKind.VECTOR, plan.lanes))
-        return band(loops, Leaf())
-
-    def _single(self, statement: TypedStatement, at: Expr, vector: str, plan: TilePlan) -> Tree:
-        here = (statement,)
-        loops = [shared(here, floordiv(at, plan.lanes), f"{vector}.vector")]
-        loops.append(shared(here, mod(at, plan.lanes), f"{vector}.lanes", MemberKind.VECTOR, plan.lanes))
-        return band(loops, Leaf())
+        here = (place.statement,)
+        groups = shared(here, floordiv(at, width), f"{vector}.group")
+        single = shared(here, floordiv(at, plan.lanes), f"{vector}.vector")
+        inside = band([groups, *vector_members(here, at, plan, vector)], Leaf())
+        outside = band([single, *vector_members(here, at, replace(plan, chunks=1), vector)], Leaf())
+        return _split(place.statement, full, inside, outside)
 
 
 def _split(statement: TypedStatement, condition: str, inside: Tree, outside: Tree) -> Tree:

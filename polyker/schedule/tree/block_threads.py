@@ -13,7 +13,17 @@ from typing import TypeAlias
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, floordiv, lit, scale
-from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree, loops
+from polyker.schedule.tree.nodes import (
+    Band,
+    Member,
+    MemberKind,
+    Promotion,
+    Scope,
+    Sequence,
+    Tree,
+    children_of,
+    loops,
+)
 
 AXES = ("x", "y", "z")
 # Threads that run together, in their order in the block, x fastest.
@@ -111,37 +121,23 @@ def extents_of(tree: Tree) -> tuple[int, int, int] | None:
 
 
 def _is_together(tree: Tree, *, between: bool) -> bool:
-    match tree:
-        case Band(members=members, child=child):
-            for m in members:
-                if m.kind is MemberKind.THREAD and between:
-                    return True
-                between = between or m.kind not in (MemberKind.BLOCK, MemberKind.THREAD)
-            return _is_together(child, between=between)
-        case Sequence(children=children):
-            return any(_is_together(f.child, between=True) for f in children)
-        case Scope(child=child):
-            return _is_together(child, between=True)
-        case Leaf():
-            return False
+    for m in tree.members if isinstance(tree, Band) else ():
+        if m.kind is MemberKind.THREAD and between:
+            return True
+        between = between or m.kind not in (MemberKind.BLOCK, MemberKind.THREAD)
+    between = between or not isinstance(tree, Band)
+    return any(_is_together(child, between=between) for child in children_of(tree))
 
 
 def launch_trees(tree: Tree) -> Iterator[Band]:
     """Yield what begins with each outermost BLOCK member."""
-    match tree:
-        case Band(members=members, child=child):
-            at = next((n for n, m in enumerate(members) if m.kind is MemberKind.BLOCK), None)
-            if at is None:
-                yield from launch_trees(child)
-            else:
-                yield Band(members[at:], child)
-        case Scope(child=child):
+    members = tree.members if isinstance(tree, Band) else ()
+    at = next((n for n, m in enumerate(members) if m.kind is MemberKind.BLOCK), None)
+    if isinstance(tree, Band) and at is not None:
+        yield Band(members[at:], tree.child)
+    else:
+        for child in children_of(tree):
             yield from launch_trees(child)
-        case Sequence(children=children):
-            for f in children:
-                yield from launch_trees(f.child)
-        case Leaf():
-            return
 
 
 def launches(tree: Tree, statements: tuple[str, ...]) -> list[LaunchBranches]:

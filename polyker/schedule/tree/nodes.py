@@ -11,8 +11,8 @@ A tree orders the instances of the statements of a typed program. From the root 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
 from typing import TypeAlias
@@ -210,34 +210,48 @@ def statements_of(tree: Tree) -> tuple[str, ...]:
             return ()
 
 
+def children_of(tree: Tree) -> tuple[Tree, ...]:
+    """Return the trees directly below a node."""
+    match tree:
+        case Band(child=child) | Scope(child=child):
+            return (child,)
+        case Sequence(children=children):
+            return tuple(f.child for f in children)
+        case Leaf():
+            return ()
+
+
+def rebuilt(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """Return a node with the trees directly below it changed."""
+    match tree:
+        case Band(child=child) | Scope(child=child):
+            return replace(tree, child=change(child))
+        case Sequence(children=children):
+            return Sequence(tuple(replace(f, child=change(f.child)) for f in children))
+        case Leaf():
+            return tree
+
+
+def nodes_of(tree: Tree) -> Iterator[Tree]:
+    """Yield every node of the tree, outermost first."""
+    yield tree
+    for child in children_of(tree):
+        yield from nodes_of(child)
+
+
 def loops(tree: Tree) -> Iterator[Member]:
     """Yield every loop of the tree, outermost first."""
-    match tree:
-        case Band(members=members, child=child):
-            yield from members
-            yield from loops(child)
-        case Sequence(children=children):
-            for f in children:
-                yield from loops(f.child)
-        case Scope(child=child):
-            yield from loops(child)
-        case Leaf():
-            return
+    return (m for node in nodes_of(tree) if isinstance(node, Band) for m in node.members)
 
 
 def scopes(tree: Tree) -> Iterator[Scope]:
     """Yield every scope of the tree, outermost first."""
-    match tree:
-        case Scope(child=child):
-            yield tree
-            yield from scopes(child)
-        case Band(child=child):
-            yield from scopes(child)
-        case Sequence(children=children):
-            for f in children:
-                yield from scopes(f.child)
-        case Leaf():
-            return
+    return (node for node in nodes_of(tree) if isinstance(node, Scope))
+
+
+def promoted_tensors(tree: Tree) -> frozenset[str]:
+    """Return the temporaries that have a buffer somewhere in the tree."""
+    return frozenset(p.tensor for s in scopes(tree) for p in s.promotions)
 
 
 def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:

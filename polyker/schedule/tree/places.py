@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import BAD_OFFSET, BAD_SIZE, NESTED_VECTOR, NO_LOOP, NO_STATEMENT, SAME_LABEL
-from polyker.schedule.tree.nodes import Band, Filter, Leaf, MemberKind, Scope, Sequence, Tree, paths, statements_of
+from polyker.schedule.tree.nodes import (
+    Band,
+    Filter,
+    MemberKind,
+    Sequence,
+    Tree,
+    children_of,
+    paths,
+    rebuilt,
+    statements_of,
+)
 
 
 def at_loops(tree: Tree, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Tree:
@@ -45,15 +55,8 @@ def joined(band: Band) -> Band:
 
 def with_children(node: Tree, change: Callable[[Tree], Tree]) -> Tree:
     """Return a node with its children changed; sequences within sequences become one."""
-    match node:
-        case Band(child=child):
-            return replace(node, child=change(child))
-        case Sequence(children=children):
-            return spliced(Sequence(tuple(replace(f, child=change(f.child)) for f in children)))
-        case Scope(child=child):
-            return replace(node, child=change(child))
-        case Leaf():
-            return node
+    made = rebuilt(node, change)
+    return spliced(made) if isinstance(made, Sequence) else made
 
 
 def spliced(sequence: Sequence) -> Tree:
@@ -85,21 +88,13 @@ def refuse_nested_vectors(tree: Tree, statement: str, loop: str) -> None:
     """Raise ScheduleError where one vector loop stands inside another."""
 
     def visit(node: Tree, around: str | None) -> None:
-        match node:
-            case Band(members=members, child=child):
-                for m in members:
-                    if m.kind is MemberKind.VECTOR:
-                        if around is not None:
-                            other = m.label if around.startswith(loop) else around
-                            raise failure(NESTED_VECTOR, loop=loop, statement=statement, other=other)
-                        around = m.label
-                visit(child, around)
-            case Sequence(children=children):
-                for f in children:
-                    visit(f.child, around)
-            case Scope(child=child):
-                visit(child, around)
-            case Leaf():
-                return
+        for m in node.members if isinstance(node, Band) else ():
+            if m.kind is MemberKind.VECTOR:
+                if around is not None:
+                    other = m.label if around.startswith(loop) else around
+                    raise failure(NESTED_VECTOR, loop=loop, statement=statement, other=other)
+                around = m.label
+        for child in children_of(node):
+            visit(child, around)
 
     visit(tree, None)

@@ -12,8 +12,8 @@ import islpy as isl
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import print_affine
 from polyker.ir.typed import TypedProgram
-from polyker.poly.isl import context, read_map, read_set
-from polyker.poly.scop import Scop, parameters
+from polyker.poly.isl import context, read_map, read_set, union_of
+from polyker.poly.scop import Scop, ScopAccess, parameters
 from polyker.schedule.tree.block_threads import AXES, extents_of
 from polyker.schedule.tree.fixed_loops import FixedLoops, fixed_loops
 from polyker.schedule.tree.nodes import (
@@ -28,6 +28,8 @@ from polyker.schedule.tree.nodes import (
     Sequence,
     Tree,
     loops,
+    paths,
+    statements_of,
 )
 
 
@@ -353,11 +355,7 @@ class _Conversion:
     def barrier(self, here: dict[str, Way], depth: int) -> str:
         """Return the name of a new barrier; its domain are the times at which any statement comes to its sequence."""
         name = f"barrier{len(self.stand_ins)}"
-        found: isl.Set | None = None
-        for s, way in here.items():
-            times = way.run(self.scop, s, name).range()
-            found = times if found is None else found.union(times)
-        assert found is not None
+        found = union_of(way.run(self.scop, s, name).range() for s, way in here.items())
         self.stand_ins[name] = str(found.coalesce())
         self.tuples[name] = f"{name}[{', '.join(f't{d}' for d in range(depth))}]"
         return name
@@ -402,6 +400,12 @@ class Way:
         head, source = parameters(scop.program), tuple_of(scop.program, statement)
         times = [t if n in places else "0" for n, t in enumerate(self.times)]
         return read_map(f"{head}{{ {source} -> {name}[{', '.join(times)}] }}").intersect_domain(domain)
+
+
+def elements_of_runs(scop: Scop, touching: Iterable[ScopAccess], here: Mapping[str, Way]) -> isl.Map | None:
+    """Return {run of a scope -> elements} that accesses touch on the ways `here` to the scope; None of no access."""
+    runs = ((here[a.statement].run(scop, a.statement, "P"), a.relation) for a in touching)
+    return union_of(run.reverse().apply_range(relation) for run, relation in runs)
 
 
 def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str, Way]]]:
@@ -456,22 +460,8 @@ def scope_ways(tree: Tree, program: TypedProgram) -> list[tuple[Scope, dict[str,
 def thread_numbers(tree: Tree) -> dict[str, tuple[str, ...]]:
     """Return the times at the THREAD loops of a tree, along x, y and z, of each statement (on its first way to a leaf)."""
     found: dict[str, tuple[str, ...]] = {}
-
-    def visit(node: Tree, here: dict[str, dict[str, str]]) -> None:
-        match node:
-            case Band(members=ms, child=child):
-                for m in ms:
-                    if m.kind is MemberKind.THREAD:
-                        here = {s: {**here.get(s, {}), m.axis: print_affine(e)} for s, e in m.times}
-                visit(child, here)
-            case Sequence(children=children):
-                for f in children:
-                    visit(f.child, {s: here.get(s, {}) for s in f.statements})
-            case Scope(child=child):
-                visit(child, here)
-            case Leaf():
-                for s, axes in here.items():
-                    found.setdefault(s, tuple(axes.get(a, "0") for a in AXES))
-
-    visit(tree, {})
+    for s in statements_of(tree):
+        way = next(paths(tree, s))
+        times = {m.axis: print_affine(m.time(s)) for m in way if m.kind is MemberKind.THREAD}
+        found[s] = tuple(times.get(a, "0") for a in AXES)
     return found
