@@ -19,6 +19,7 @@ from polyker.errors.base import CATALOGUE, LegalityError, PolykerError, Schedule
 from polyker.errors.schedules import NOT_ADJACENT, UNKNOWN_STATEMENT
 from polyker.schedule.steps import basic as steps
 from polyker.schedule.steps import times as step_times
+from polyker.schedule.steps.fusion import distribute, fuse
 from polyker.schedule.tree.nodes import ScheduleTree, Sequence, Tree
 from polyker.schedule.tree.places import spliced, with_children
 
@@ -101,7 +102,7 @@ def _skew(state: State, step: EditStep) -> Outcomes:
 
 def _distribute(state: State, step: EditStep) -> Outcomes:
     found = place(state, step.statement, (step["loop"],), "distribute")
-    yield state.changed(steps.distribute(state.schedule, found.statement, found.labels[step["loop"]]))
+    yield state.changed(distribute(state.schedule, found.statement, found.labels[step["loop"]]))
 
 
 def _parallel(state: State, step: EditStep) -> Outcomes:
@@ -119,7 +120,7 @@ def _fuse(state: State, step: EditStep) -> Outcomes:
     refused: ScheduleError | None = None
     for schedule in _neighbours(state.schedule, first, second):
         try:
-            yield state.changed(steps.fuse(schedule, first, second, step["depth"]))
+            yield state.changed(fuse(schedule, first, second, step["depth"]))
         except LegalityError:
             raise
         except ScheduleError as error:

@@ -34,14 +34,13 @@ from polyker.rewrite.normalise.widen_reductions import widen_reductions
 from polyker.rewrite.reductions.contraction_order import contract
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
-from polyker.schedule.legality.prove import is_legal
 from polyker.schedule.nests.text_order import default_schedule
-from polyker.schedule.steps.basic import TreeStep
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
 from tests.fuzz.oracles import judge, parsed
 from tests.passes import automatic, emit, lower
 from tests.schedule.random_steps import random_legal_steps
+from tests.schedule.tree_steps import TreeStep, is_legal
 
 # isl operations for the steps and the loops of one case; where they do not do, the case is left as it is.
 QUOTA = 8_000_000

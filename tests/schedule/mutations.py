@@ -23,12 +23,12 @@ from polyker.ir.quasi_affine import add, lit, scale
 from polyker.poly.isl import int_val
 from polyker.poly.scop import Scop
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.steps.basic import step
 from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence, Tree
 from tests.schedule.enumeration import Truth
 from tests.schedule.random_programs import random_case
 from tests.schedule.random_steps import legal_steps, random_step
 from tests.schedule.support import SMALL, Case
+from tests.schedule.tree_steps import step
 
 PAIR = re.compile(r"\bS\d+\([^)]*\).*\bS\d+\([^)]*\)", re.S)
 DEPENDENCE = {"order", "lanes", "threads", "flow", "place"}

@@ -6,8 +6,8 @@ import random
 
 from polyker.errors import ScheduleError
 from polyker.poly.scop import Scop
-from polyker.schedule.steps.basic import TreeStep, apply
 from polyker.schedule.tree.nodes import Band, MemberKind, ScheduleTree, Scope, Sequence, Tree, statements_of
+from tests.schedule.tree_steps import TreeStep, apply
 
 
 def random_step(rng: random.Random, scop: Scop, schedule: ScheduleTree) -> TreeStep | None:

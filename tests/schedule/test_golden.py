@@ -8,10 +8,10 @@ import pytest
 
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
-from polyker.schedule.steps.basic import TreeStep, replay
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import SMALL, lowered
 from tests.schedule.test_steps import LEGAL
+from tests.schedule.tree_steps import TreeStep, replay
 
 PLAIN = ("matmul", "heat", "triangle", "scan", "convolution", "histogram")
 AUTOMATIC = ("matmul", "normalise", "chain", "transpose", "heat", "dot")

@@ -15,12 +15,12 @@ from polyker.poly.binding.bind import bind
 from polyker.poly.scop import Scop, build_scop
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
-from polyker.schedule.legality.prove import is_legal, prove
+from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
-from polyker.schedule.steps.basic import TreeStep, step
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import assert_same, case
+from tests.schedule.tree_steps import TreeStep, is_legal, step
 
 
 def refusal(scop: Scop, schedule: ScheduleTree) -> LegalityError:

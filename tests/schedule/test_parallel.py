@@ -13,11 +13,12 @@ from polyker.ir.expr import IndexExpr
 from polyker.ir.layout import DENSE
 from polyker.ir.quasi_affine import lit
 from polyker.schedule.legality.prove import prove
-from polyker.schedule.steps.basic import TreeStep, apply, parallel, step
+from polyker.schedule.steps.basic import parallel
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
 from tests.passes import lower
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case, lowered
+from tests.schedule.tree_steps import TreeStep, apply, step
 
 KINDS = (LoopKind.PARALLEL, LoopKind.BLOCK)
 

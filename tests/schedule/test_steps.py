@@ -5,21 +5,11 @@ from __future__ import annotations
 import pytest
 
 from polyker.errors import LegalityError, ScheduleError
-from polyker.schedule.steps.basic import (
-    TreeStep,
-    apply,
-    distribute,
-    fuse,
-    interchange,
-    replay,
-    step,
-    tile,
-    unroll,
-    vectorise,
-)
+from polyker.schedule.steps.basic import interchange, tile, unroll, vectorise
 from polyker.schedule.tree.nodes import ScheduleTree
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same
+from tests.schedule.tree_steps import TreeStep, apply, distribute, fuse, replay, step
 
 LEGAL: dict[str, tuple[str, list[TreeStep]]] = {
     "tiles": ("matmul", [TreeStep("tile", ("S0", (("i0", 2), ("i2", 4))))]),

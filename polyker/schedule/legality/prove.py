@@ -28,15 +28,14 @@ from polyker.ir.dtypes import i64
 from polyker.ir.expr import IndexExpr, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of, print_affine, substitute
 from polyker.poly.dependences import Dependence, candidates
-from polyker.poly.isl import read_map, read_set
+from polyker.poly.isl import read_map, read_set, union_of
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.legality.buffers import (
     broken_reuse,
     check_access,
     check_buffers,
-    check_runs,
-    promoted_tensors,
     reuses,
+    check_runs,
 )
 from polyker.schedule.legality.launches import check_launches
 from polyker.schedule.legality.text import KINDS, instance, instances_and_element, label
@@ -53,6 +52,7 @@ from polyker.schedule.tree.nodes import (
     Sequence,
     Tree,
     loops,
+    promoted_tensors,
 )
 from polyker.schedule.tree.thread_folds import as_run_together, check_terms
 
@@ -118,15 +118,6 @@ def prove(scop: Scop, schedule: ScheduleTree, known: Iterable[Dependence] | None
     leaving = proof.leaving | check_threads(scop, schedule.tree)
     if leaving:
         check_runs(scop, schedule.tree, sorted(leaving))
-
-
-def is_legal(scop: Scop, schedule: ScheduleTree) -> bool:
-    """Whether `prove` finds nothing wrong."""
-    try:
-        prove(scop, schedule)
-    except LegalityError:
-        return False
-    return True
 
 
 def _carries(scop: Scop, dependence: Dependence) -> bool:
@@ -373,13 +364,13 @@ def extent_of(scop: Scop, member: Member, here: Mapping[str, isl.Set], around: t
         if count <= member.extent:
             return count
     head = parameters(scop.program)
-    values: isl.Map | None = None
+    parts = []
     for statement, time in member.times:
         source = f"{statement}[{', '.join(scop.statement(statement).iterators)}]"
         outer = ", ".join(print_affine(m.time(statement)) for m in around)
         run = read_map(f"{head}{{ {source} -> [{outer}] }}").intersect_domain(here[statement])
-        part = run.reverse().apply_range(read_map(f"{head}{{ {source} -> [{print_affine(time)}] }}"))
-        values = part if values is None else values.union(part)
+        parts.append(run.reverse().apply_range(read_map(f"{head}{{ {source} -> [{print_affine(time)}] }}")))
+    values = union_of(parts)
     if values is None or values.is_empty():
         return 0
     most = values.reverse().apply_range(values).deltas().dim_max_val(0)
@@ -400,6 +391,3 @@ def _interval(expr: object) -> tuple[int, int] | None:
             return None if inner is None else (inner[0] // int(value.real), inner[1] // int(value.real))
         case _:
             return None
-
-
-__all__ = ["is_legal", "prove"]

@@ -1,8 +1,7 @@
 """Apply scheduling steps, each a pure function from a schedule to a schedule.
 
 A step changes the order of instances and nothing else; it raises ScheduleError where it has no place to be applied. Whether
-the new order is legal is another question: `apply` asks polyker.schedule.legality.prove, and raises LegalityError. A step is data
-too (`TreeStep`), so that a schedule can be told by the steps that led to it, and made again by `replay`.
+the new order is legal is another question, of polyker.schedule.legality.prove.
 
 A loop is named by a statement and its label, as the printed schedule shows them. Where a statement has several loops of that
 label beside each other (full and partial tiles), the step changes all of them.
@@ -10,19 +9,14 @@ label beside each other (full and partial tiles), the step changes all of them.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import BAD_ORDER, NO_ROLE, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
 from polyker.ir.expr import Call, Expr, Literal
 from polyker.ir.quasi_affine import floordiv, lit, mod
-from polyker.poly.scop import Scop
-from polyker.schedule.legality.prove import prove
-from polyker.schedule.steps.fusion import distribute, fuse
-from polyker.schedule.steps.promotion import promote
 from polyker.schedule.tree.nodes import Band, Member, MemberKind, ScheduleTree, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
 from polyker.schedule.tree.places import at_loops, check_size, refuse_nested_vectors
@@ -35,21 +29,6 @@ LANES_LIMIT = 256
 SIZE_LIMIT = 1 << 31
 # Most threads of a loop, as many as polyker.codegen.llvm.jit.pool has for a region.
 THREADS_LIMIT = 256
-
-
-@dataclass(frozen=True, slots=True)
-class TreeStep:
-    """One step: its name, and its arguments after the schedule.
-
-    >>> print(TreeStep("tile", ("S0", (("i0", 8), ("i1", 16)))))
-    tile('S0', (('i0', 8), ('i1', 16)))
-    """
-
-    name: str
-    arguments: tuple[object, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(repr, self.arguments))})"
 
 
 def tile(schedule: ScheduleTree, statement: str, sizes: Iterable[tuple[str, int]]) -> ScheduleTree:
@@ -173,14 +152,9 @@ def parallel(schedule: ScheduleTree, statement: str, loop: str, threads: int) ->
     Raises ScheduleError.
     """
     check_size(loop, threads, 1, THREADS_LIMIT)
-
-    def change(band: Band) -> Tree:
-        at = _places(band, statement, (loop,))[loop]
-        _check_serial(band.members[at], statement)
-        member = replace(band.members[at], kind=MemberKind.PARALLEL, extent=threads)
-        return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
-
-    return _changed(schedule, statement, (loop,), change)
+    return _carried_out_by(
+        schedule, statement, loop, lambda member: replace(member, kind=MemberKind.PARALLEL, extent=threads)
+    )
 
 
 def mapped(schedule: ScheduleTree, statement: str, loop: str, role: str) -> ScheduleTree:
@@ -202,17 +176,13 @@ def mapped(schedule: ScheduleTree, statement: str, loop: str, role: str) -> Sche
         raise failure(NO_ROLE, role=role)
     kind = MemberKind(found[1])
 
-    def change(band: Band) -> Tree:
-        at = _places(band, statement, (loop,))[loop]
-        member = band.members[at]
-        _check_serial(member, statement)
+    def change(member: Member) -> Member:
         extent = int(found[3]) if found[3] else _modulus(member.time(statement)) if kind is MemberKind.THREAD else 0
         if kind is MemberKind.THREAD and not 1 <= extent <= 1024:
             raise failure(NO_ROLE, role=role)
-        member = replace(member, kind=kind, extent=extent, axis=found[2])
-        return replace(band, members=(*band.members[:at], member, *band.members[at + 1 :]))
+        return replace(member, kind=kind, extent=extent, axis=found[2])
 
-    return _changed(schedule, statement, (loop,), change)
+    return _carried_out_by(schedule, statement, loop, change)
 
 
 def _modulus(time: Expr) -> int:
@@ -224,54 +194,23 @@ def _modulus(time: Expr) -> int:
             return 0
 
 
-STEPS: dict[str, Callable[..., ScheduleTree]] = {
-    "map": mapped,
-    "tile": tile,
-    "interchange": interchange,
-    "fuse": fuse,
-    "distribute": distribute,
-    "unroll": unroll,
-    "vectorise": vectorise,
-    "parallel": parallel,
-    "promote": promote,
-}
-
-
-def step(scop: Scop, schedule: ScheduleTree, wanted: TreeStep) -> ScheduleTree:
-    """Return the schedule after a step, whether or not it is legal; raises ScheduleError."""
-    function = STEPS.get(wanted.name)
-    arguments = (scop, schedule) if function is promote else (schedule,)
-    known = ", ".join(STEPS)
-    if function is None:
-        raise failure(UNKNOWN_STEP, name=wanted.name, arguments=wanted.arguments, known=known)
-    try:
-        inspect.signature(function).bind(*arguments, *wanted.arguments)
-    except TypeError:
-        raise failure(UNKNOWN_STEP, name=wanted.name, arguments=wanted.arguments, known=known) from None
-    return function(*arguments, *wanted.arguments)
-
-
-def apply(scop: Scop, schedule: ScheduleTree, wanted: TreeStep) -> ScheduleTree:
-    """Return the schedule after a step that is proven legal.
-
-    Raises ScheduleError where the step has no place to be applied, LegalityError where it would break a dependence.
-    """
-    changed = step(scop, schedule, wanted)
-    prove(scop, changed)
-    return changed
-
-
-def replay(scop: Scop, schedule: ScheduleTree, steps: Iterable[TreeStep]) -> ScheduleTree:
-    """Return the schedule after steps in order, each proven legal; raises as `apply` does."""
-    for wanted in steps:
-        schedule = apply(scop, schedule, wanted)
-    return schedule
-
-
 def _changed(
     schedule: ScheduleTree, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]
 ) -> ScheduleTree:
     return replace(schedule, tree=at_loops(schedule.tree, statement, labels, change))
+
+
+def _carried_out_by(
+    schedule: ScheduleTree, statement: str, loop: str, change: Callable[[Member], Member]
+) -> ScheduleTree:
+    """Return the schedule with a serial loop carried out in another way."""
+
+    def changed(band: Band) -> Tree:
+        at = _places(band, statement, (loop,))[loop]
+        _check_serial(band.members[at], statement)
+        return replace(band, members=(*band.members[:at], change(band.members[at]), *band.members[at + 1 :]))
+
+    return _changed(schedule, statement, (loop,), changed)
 
 
 def _places(band: Band, statement: str, labels: tuple[str, ...]) -> dict[str, int]:
@@ -340,10 +279,3 @@ def _copies(tree: Tree) -> int:
 
     visit(tree)
     return most
-
-
-__all__ = [
-    "STEPS", "TreeStep", "apply", "distribute", "fuse", "interchange", "mapped",
-    "parallel", "promote", "replay", "step", "tile", "unroll",
-    "vectorise",
-]  # fmt: skip

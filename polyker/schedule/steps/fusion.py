@@ -90,7 +90,7 @@ def distribute(schedule: ScheduleTree, statement: str, loop: str) -> ScheduleTre
         *outer, last = band.members
         if last.label != loop or not isinstance(band.child, Sequence):
             raise failure(NO_SEQUENCE, loop=loop, statement=statement)
-        children = tuple(replace(f, child=_around(_only(last, f.statements), f.child)) for f in band.child.children)
+        children = tuple(replace(f, child=_around(last, f)) for f in band.child.children)
         inner = spliced(Sequence(children))
         return Band(tuple(outer), inner) if outer else inner
 
@@ -98,9 +98,7 @@ def distribute(schedule: ScheduleTree, statement: str, loop: str) -> ScheduleTre
     return replace(schedule, tree=tree)
 
 
-def _around(member: Member, child: Tree) -> Tree:
-    return joined(Band((member,), child))
-
-
-def _only(member: Member, statements: tuple[str, ...]) -> Member:
-    return replace(member, times=tuple(t for t in member.times if t[0] in statements))
+def _around(member: Member, part: Filter) -> Tree:
+    """Return a loop over the statements of one child."""
+    own = replace(member, times=tuple(t for t in member.times if t[0] in part.statements))
+    return joined(Band((own,), part.child))

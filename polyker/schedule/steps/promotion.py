@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import islpy as isl
-
 from polyker.errors.base import failure
 from polyker.errors.schedules import BIG_BUFFER, NEEDS_COPY, NO_TENSOR, PROMOTED, UNBOUNDED, UNUSED
 from polyker.ir.typed import Role, TypedTensor
 from polyker.poly.scop import Scop
-from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Tree, scopes
+from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Tree, promoted_tensors
 from polyker.schedule.tree.places import at_loops, with_children
-from polyker.schedule.tree.to_isl import Way, scope_ways
+from polyker.schedule.tree.to_isl import Way, elements_of_runs, scope_ways
 
 # Most bytes of one buffer (chosen): what is larger would not stay in the first cache, and the stack has to hold it.
 MAX_BUFFER_BYTES = 1 << 16
@@ -46,7 +44,7 @@ def promote(
     found = _tensor(scop, tensor)
     if found.role is not Role.TEMPORARY:
         raise failure(NEEDS_COPY, tensor=found.label, role=_ROLES[found.role])
-    if any(p.tensor == found.name for scope in scopes(schedule.tree) for p in scope.promotions):
+    if found.name in promoted_tensors(schedule.tree):
         raise failure(PROMOTED, tensor=found.label)
     planned = Promotion(found.name, ())
 
@@ -102,12 +100,8 @@ def modulo_of(scop: Scop, tensor: TypedTensor, here: dict[str, Way], limit: int)
 
     Raises ScheduleError where no constant bounds them, or they take more than `limit` bytes.
     """
-    elements: isl.Map | None = None
-    for access in scop.accesses:
-        if access.tensor == tensor.name and access.statement in here:
-            run = here[access.statement].run(scop, access.statement, "P")
-            part = run.reverse().apply_range(access.relation)
-            elements = part if elements is None else elements.union(part)
+    touching = [a for a in scop.accesses if a.tensor == tensor.name and a.statement in here]
+    elements = elements_of_runs(scop, touching, here)
     if elements is None or elements.is_empty():
         return None
     distances = elements.reverse().apply_range(elements).deltas()

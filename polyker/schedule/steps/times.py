@@ -9,7 +9,7 @@ from polyker.errors.base import failure
 from polyker.errors.schedules import NO_LOOP, NOT_SERIAL
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, lit, scale
-from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, ScheduleTree, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, MemberKind, ScheduleTree, Tree, loops
 from polyker.schedule.tree.places import at_loops, check_integer
 
 # Times stay far from where 64-bit integers end.
@@ -91,26 +91,7 @@ def _retimed(schedule: ScheduleTree, statement: str, loop: str, change: Callable
 def _times(tree: Tree, label: str) -> dict[str, Expr]:
     """Return the time of each statement at its loop of a label."""
     found: dict[str, Expr] = {}
-
-    def visit(node: Tree) -> None:
-        match node:
-            case Band(members=members, child=child):
-                for m in members:
-                    _collect(m, label, found)
-                visit(child)
-            case Sequence(children=children):
-                for f in children:
-                    visit(f.child)
-            case Scope(child=child):
-                visit(child)
-            case Leaf():
-                return
-
-    visit(tree)
+    for member in loops(tree):
+        if member.label == label:
+            found = dict(member.times) | found
     return found
-
-
-def _collect(member: Member, label: str, found: dict[str, Expr]) -> None:
-    if member.label == label:
-        for s, time in member.times:
-            found.setdefault(s, time)
