@@ -240,7 +240,7 @@ class _CpuScheduler:
             past = statement.target not in self.near and streams_tiles(measured, plan, self.target)
             order = (read_order if past else write_order)(measured, inner)
             chosen = f"vectors of {plan.lanes} along {plan.vector}, transposed in registers from "
-            self.notes.append(Decision(statement.name, chosen + f"{', '.join(across)}; loops {', '.join(order)}"))
+            self.note(statement.name, chosen + f"{', '.join(across)}; loops {', '.join(order)}")
             prefetches = transposed_prefetches(self.program, measured, plan, across, order, self.target)
             statement = self.prefetching(statement, prefetches)
             return Nest((statement,), transposing_tree(self.program, measured, plan, across, order, self.target))

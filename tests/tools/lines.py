@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 # The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
     "ir": 1790,
-    "poly": 3320,
+    "poly": 3270,
     "machine": 320,
     "cost": 1650,
     "rewrite": 6900,
-    "schedule": 8260,
+    "schedule": 8220,
     "codegen": 13610,
 }
 AROUND = {

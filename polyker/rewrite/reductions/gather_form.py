@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
 from polyker.ir.quasi_affine import add, coefficients, indices_of, lit, scale, subtract
-from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
+from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends, is_free
 from polyker.poly.isl import Set, read_set
 from polyker.poly.scop import image
@@ -35,16 +35,16 @@ def gather_terms(
 
     `is_better`: whether a statement (the second one) is cheaper than what it would replace.
     """
-    fresh, body = Fresh(program), list[TypedNode]()
-    for node in program.body:
-        made = node if isinstance(node, TypedStatement) else None
-        while made is not None and (found := _scattered(program, made)) is not None:
+    fresh = Fresh(program)
+
+    def change(statement: TypedStatement) -> list[TypedStatement]:
+        made = statement
+        while (found := _scattered(program, made)) is not None:
             made = _gathered(program, fresh, made, found)
-        if isinstance(node, TypedStatement) and made is not None and made is not node:
-            body.append(made if is_better(program, node, made) else node)
-        else:
-            body.append(node)
-    return program if tuple(body) == program.body else fresh.finish(tuple(body))
+        return [made if made is not statement and is_better(program, statement, made) else statement]
+
+    body = replaced(program.body, change)
+    return program if body == program.body else fresh.finish(body)
 
 
 @dataclass(frozen=True, slots=True)

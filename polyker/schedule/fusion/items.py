@@ -7,7 +7,7 @@ an earlier one. Mostly the subscripts show it; else isl computes the distances.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ import islpy as isl
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
+from polyker.ir.expr import IndexExpr
 from polyker.ir.quasi_affine import indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
@@ -80,6 +81,13 @@ class Item:
     def tensors(self) -> frozenset[str]:
         """The tensors read or written."""
         return frozenset(t.tensor for t in self.touches)
+
+    def of_start(self, iterators: Iterable[str]) -> tuple[str, ...]:
+        """Return the iterators of a reduction's start that have the place of the reduction's own in the target."""
+        assert self.start is not None
+        places = {s.name: n for n, s in enumerate(self.statement.subscripts) if isinstance(s, IndexExpr)}
+        names = [s.name for s in self.start.subscripts if isinstance(s, IndexExpr)]
+        return tuple(names[places[i]] for i in iterators)
 
     def conflicts(self, other: Item) -> bool:
         """Whether the text's order of the two matters."""

@@ -82,7 +82,7 @@ def fused(scheduler: Scheduler, fusion: Fusion) -> FusedNest | None:
         before += copies
         places: dict[str, dict[str, Expr]] = {}
         for s in nest.statements:
-            own = _of_start(item, mine) if item.start is not None and s.name == item.start.name else mine
+            own = item.of_start(mine) if item.start is not None and s.name == item.start.name else mine
             if not set(own) <= set(s.iterators):
                 return None
             for d, iterator in enumerate(own):
@@ -152,19 +152,11 @@ def _inside(scheduler: Scheduler, program: TypedProgram, item: Item, rows: tuple
         return scheduler.map(statement)
     start = item.start
     if start is not None:
-        start = moved(program, start, _of_start(item, rows), len(rows))
+        start = moved(program, start, item.of_start(rows), len(rows))
     last = item.epilogue
     if last is not None:
         last = moved(program, last, rows, len(rows))
     return scheduler.reduction(statement, start, epilogue=last)
-
-
-def _of_start(item: Item, iterators: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the iterators of a reduction's start that have the place of the reduction's own in the target."""
-    assert item.start is not None
-    places = {s.name: n for n, s in enumerate(item.statement.subscripts) if isinstance(s, IndexExpr)}
-    names = [s.name for s in item.start.subscripts if isinstance(s, IndexExpr)]
-    return tuple(names[places[i]] for i in iterators)
 
 
 def _member(step: int, origin: int, found: list[tuple[str, int, str]]) -> Member:

@@ -33,7 +33,7 @@ from polyker.schedule.gpu.columns import ColumnParts, ColumnReduction, choose_co
 from polyker.schedule.gpu.contract import ContractionTiling, Runs, choose_contraction, choose_runs
 from polyker.schedule.gpu.contract_nest import contraction_nest, results_of
 from polyker.schedule.gpu.fuse import FusedLaunch, grown, of_one_shape, promotions
-from polyker.schedule.gpu.map import GridMapping, below, element_shape, partial_sums, sum_cut
+from polyker.schedule.gpu.map import below, element_shape, partial_sums, sum_cut
 from polyker.schedule.gpu.row_registers import in_registers
 from polyker.schedule.gpu.rows import RowLaunch, grown_rows, held_tensors, row_body, row_tree
 from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, choose_scan, scan_nest
@@ -143,9 +143,7 @@ class _GpuScheduler:
         if cut is None:
             return [item]
         found = split_sum(program, self.fresh, statement, SumCut(*cut), shape)
-        self.notes.append(
-            Decision(statement.name, f"{cut[1]} partial results in memory for each element, cut along {cut[0]}")
-        )
+        self.note(statement.name, f"{cut[1]} partial results in memory for each element, cut along {cut[0]}")
         return self.items(found.partial, found.start, reduces=True) + self.items(found.fold, start, reduces=True)
 
     def recurrence(self, statement: TypedStatement) -> Scan | None:
@@ -183,7 +181,7 @@ class _GpuScheduler:
         known = tuple(e for e in shape if e is not None)
         if not cut or len(known) < len(shape) or any(lo is None or lo < 0 for lo in least):
             return None
-        self.notes.append(Decision(name, f"runs of {cut} terms, each begins with what those before come to"))
+        self.note(name, f"runs of {cut} terms, each begins with what those before come to")
         runs = floordiv(add(known[-1], lit(cut - 1 - scan.lo)), cut)
         return split_scan(program, self.fresh, scan, cut, known[:-1], runs, beside=beside)
 
@@ -199,7 +197,7 @@ class _GpuScheduler:
             read_set(epilogue.domain).reset_tuple_id()
         )
         if whole:
-            self.notes.append(Decision(epilogue.name, "is computed where the results that it reads are stored"))
+            self.note(epilogue.name, "is computed where the results that it reads are stored")
         return whole
 
     def dealt_items(self, item: Item, found: Across) -> list[Item]:
@@ -211,7 +209,7 @@ class _GpuScheduler:
         run = found.width if found.cut == found.iterator else 1
         split = split_sum(self.program, self.fresh, item.statement, SumCut(found.cut, found.blocks, run), shape)
         name = item.statement.name
-        self.notes.append(Decision(name, f"{found.blocks} partial results in memory for each element, of a block each"))
+        self.note(name, f"{found.blocks} partial results in memory for each element, of a block each")
         self.dealt[split.partial.name] = Across(split.within or found.iterator, found.width)
         return [self.part(split), *self.items(split.fold, item.start, reduces=True)]
 
@@ -229,11 +227,7 @@ class _GpuScheduler:
         tiles = choose_contraction(part.measured, part.free, self.gpu, started=True)
         if tiles is None:
             return None
-        self.notes.append(
-            Decision(
-                statement.name, f"{runs.count} partial results in memory, each of {runs.run} values of {runs.along}"
-            )
-        )
+        self.note(statement.name, f"{runs.count} partial results in memory, each of {runs.run} values of {runs.along}")
         self.tiled[split.partial.name] = tiles
         return [part, *self.items(split.fold, item.start, reduces=True)]
 
@@ -252,7 +246,7 @@ class _GpuScheduler:
         (lane,) = split.fold.reduced
         self.columns[item] = ColumnParts(item, parts, found.column, lane, found.height, self.gpu.warp)
         blocks = f", {found.blocks} blocks to an element" if found.blocks > 1 else ""
-        self.notes.append(Decision(name, f"{found.height} threads along {found.along} to an element{blocks}"))
+        self.note(name, f"{found.height} threads along {found.along} to an element{blocks}")
         return [item, *rest]
 
     def transposed(self, item: Item) -> Transposed | None:
@@ -287,16 +281,16 @@ class _GpuScheduler:
         first = launch.group.items[0]
         if first.statement.name in self.scans:
             scan, mapping = self.scans[first.statement.name]
-            self.notes.append(Decision(first.statement.name, str(mapping)))
+            self.note(first.statement.name, str(mapping))
             nest = scan_nest(self.program, self.fresh, scan, mapping, first.measured)
             return [nest.statements], nest
         if len(launch.group.items) == 1 and (transposed := self.transposed(first)) is not None:
-            self.notes.append(Decision(first.statement.name, str(transposed)))
+            self.note(first.statement.name, str(transposed))
             nest = transposed_nest(self.program, self.fresh, transposed)
             return [nest.statements], nest
         tiles = self.tiled.get(first.statement.name)
         if tiles is not None:
-            self.notes.append(Decision(first.statement.name, str(tiles)))
+            self.note(first.statement.name, str(tiles))
             nest = contraction_nest(self.program, self.fresh, first, tiles, self.layout)
             return [nest.statements], nest
         elements = {n: launch.size(n) for n in range(len(launch.group.dims))}
@@ -320,9 +314,7 @@ class _GpuScheduler:
         for item, lane in zip(rows.group.items, rows.lanes, strict=True):
             elements = f", {rows.height} elements to a block" if rows.height > 1 else ""
             if lane is not None:
-                self.notes.append(
-                    Decision(item.statement.name, f"{rows.width} threads along {lane} to an element{elements}")
-                )
+                self.note(item.statement.name, f"{rows.width} threads along {lane} to an element{elements}")
         if len(bodies) > 1:
             self.note_together(rows.group, held.tensors())
         statements = tuple(s for b in bodies for s in b.statements)
@@ -339,7 +331,7 @@ class _GpuScheduler:
         """Say what shares a launch."""
         names = ", ".join(i.statement.name for i in group.items)
         kept = ", ".join(self.program.tensor(t).label for t in held)
-        self.notes.append(Decision(names, "one launch" + (f", {kept} on the chip" if kept else "")))
+        self.note(names, "one launch" + (f", {kept} on the chip" if kept else ""))
 
     def map(self, launch: FusedLaunch, n: int) -> Nest:
         """Return what a thread runs of a statement without a reduction; instances that depend on each other run in one thread."""
@@ -356,7 +348,7 @@ class _GpuScheduler:
             for i in statement.iterators[statement.outer :]
             if i not in common
         ]
-        self.note(statement, mapping)
+        self.note(statement.name, str(mapping) or "one thread")
         return Nest((statement,), band(members, Leaf()))
 
     def reduction(self, launch: FusedLaunch, n: int) -> Nest:
@@ -379,12 +371,13 @@ class _GpuScheduler:
         )
         tiles = ReductionTiles(self.program, parts, kept, statement.reduced, origin)
         body = lanes_unrolled(tiles.tree(plan, kept))
-        self.note(statement, mapping, f", {summed[1]} partial sums over {summed[0]}" if summed else "")
+        more = f", {summed[1]} partial sums over {summed[0]}" if summed else ""
+        self.note(statement.name, f"{str(mapping) or 'one thread'}{more}")
         return Nest(parts.statements(), band(members, body))
 
-    def note(self, statement: TypedStatement, mapping: GridMapping, more: str = "") -> None:
-        """Say what was chosen."""
-        self.notes.append(Decision(statement.name, f"{str(mapping) or 'one thread'}{more}"))
+    def note(self, subject: str, chosen: str) -> None:
+        """Keep a decision."""
+        self.notes.append(Decision(subject, chosen))
 
 
 def lanes_unrolled(tree: Tree) -> Tree:

@@ -14,7 +14,7 @@ from math import prod
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
 from polyker.ir.dtypes import i64
-from polyker.ir.expr import Expr, IndexExpr
+from polyker.ir.expr import IndexExpr
 from polyker.ir.quasi_affine import floordiv, index, mod
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
@@ -24,7 +24,7 @@ from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.across import MIN_TERMS_PER_THREAD, has_gathers
 from polyker.schedule.gpu.map import grid
 from polyker.schedule.nests.nest import Nest, ReductionTiles, shared
-from polyker.schedule.tree.nodes import Band, Filter, Member, MemberKind, Promotion, Scope, Sequence, Tree
+from polyker.schedule.tree.nodes import Band, Filter, MemberKind, Promotion, Scope, Sequence
 
 # Most threads along y: each has a partial result of every element of the block (experience value).
 MAX_COLUMN_THREADS = 16
@@ -84,29 +84,21 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
     bodies, trees = [], []
     (part, _), (fold, _) = launch.parts
     for statement, start in launch.parts:
-        kept = statement.kept
         origin = dict.fromkeys(statement.iterators, 0)
         parts = accumulate(program, fresh, statement, start=start, layout=AccumulatorLayout(origin=origin))
         bodies.append(parts.statements())
-        tiles = ReductionTiles(program, parts, kept, statement.reduced, origin)
-        trees.append(tiles.tree(TilePlan(None, 1, 1, (), 0.0), kept))
+        tiles = ReductionTiles(program, parts, statement.kept, statement.reduced, origin)
+        trees.append(tiles.tree(TilePlan(None, 1, 1, (), 0.0), statement.kept))
     statements = (*bodies[0], *bodies[1])
-    elements = fold.kept
-    rest = [i for i in elements if i != launch.column]
-
-    def over(
-        names: tuple[TypedStatement, ...], time: Expr, label: str, kind: MemberKind, count: int, axis: str
-    ) -> Member:
-        return Member(tuple((s.name, time) for s in names), label, kind, count, axis)
-
+    rest = [i for i in fold.kept if i != launch.column]
     columns = shared(statements, floordiv(index(launch.column), launch.width), f"{launch.column}.block")
     loops = [columns, *(shared(statements, index(i), i) for i in (*reversed(rest[-2:]), *rest[:-2]))]
     place = mod(IndexExpr(launch.column, i64), launch.width)
     children: list[Filter] = []
     for own, inside in zip(bodies, trees, strict=True):
-        threads = [over(own, place, f"{launch.column}.thread", MemberKind.THREAD, launch.width, "x")]
+        threads = [shared(own, place, f"{launch.column}.thread", MemberKind.THREAD, launch.width, "x")]
         if own is bodies[0]:
-            row = over(own, IndexExpr(launch.lane, i64), "lane.thread", MemberKind.THREAD, launch.height, "y")
+            row = shared(own, index(launch.lane), "lane.thread", MemberKind.THREAD, launch.height, "y")
             threads = [row, *threads]
         children.append(Filter(tuple(s.name for s in own), Band(tuple(threads), inside)))
     tensor = part.target
@@ -115,6 +107,4 @@ def columns_nest(program: TypedProgram, fresh: Fresh, launch: ColumnParts) -> Ne
     modulo = tuple(sizes.get(i, 1) for i in names)
     rank = sorted(range(len(names)), key=lambda d: (names[d] == launch.column, names[d] != launch.lane))
     held = Promotion(tensor, modulo, tuple((d, 1, modulo[d]) for d in rank), shared=True)
-    blocks = grid([(m.times, m.label) for m in loops], statements)
-    tree: Tree = Band(tuple(blocks), Scope((held,), Sequence(tuple(children))))
-    return Nest(statements, tree)
+    return Nest(statements, Band(tuple(grid(loops, statements)), Scope((held,), Sequence(tuple(children)))))

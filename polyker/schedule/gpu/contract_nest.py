@@ -19,7 +19,7 @@ from polyker.rewrite.materialise.pack_run import PackedRun, pack_run
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.contract import ContractionTiling, Side
 from polyker.schedule.gpu.map import MAX_ACCESS_BYTES
-from polyker.schedule.nests.nest import Nest, band, offset, variants
+from polyker.schedule.nests.nest import Nest, band, offset, shared, variants
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
@@ -139,7 +139,7 @@ class _ContractionNest:
         times = [(i, time) for i, _ in self.chosen.terms if (time := tiles[i].time) is not None]
         loops = [self.member(time, f"{i}.block", MemberKind.SERIAL, "", statements) for i, time in times]
         inner = [
-            _alone(self.parts.update, mod(offset(i, self.chosen.origin[i]), tiles[i].size), i)
+            shared((self.parts.update,), mod(offset(i, self.chosen.origin[i]), tiles[i].size), i)
             for i, _ in self.chosen.terms
             if tiles[i].size > 1
         ]
@@ -165,10 +165,10 @@ class _ContractionNest:
         for side, axis in zip(self.sides, "yx", strict=True):
             place = offset(side.iterator, self.chosen.origin[side.iterator])
             time = mod(floordiv(place, side.elements), side.threads)
-            threads.append(_alone(statement, time, f"{side.iterator}.thread", MemberKind.THREAD, side.threads, axis))
+            threads.append(shared((statement,), time, f"{side.iterator}.thread", MemberKind.THREAD, side.threads, axis))
             if side.elements > 1:
                 label = f"{side.iterator}.point"
-                points.append(_alone(statement, mod(place, side.elements), label, MemberKind.UNROLL, side.elements))
+                points.append(shared((statement,), mod(place, side.elements), label, MemberKind.UNROLL, side.elements))
         if terms is None:
             return Band((*threads, *points), Leaf())
         cut = tuple((i, n, self.chosen.origin[i]) for i, n in self.chosen.terms if n is not None)
@@ -234,7 +234,7 @@ class _ContractionNest:
                 time = add(time, scale(held, place if count == share.count else mod(place, count)))
                 held *= count
             label = f"{copy.elements[taken[0][0].dimension]}.thread"
-            members.insert(0, _alone(copy.copy, time, label, MemberKind.THREAD, threads, axis))
+            members.insert(0, shared((copy.copy,), time, label, MemberKind.THREAD, threads, axis))
         # Where sizes are unknown each place is 64 bits of its own: one after another they need few registers.
         known = all(n is not None for _, n in self.measured.bounds.values())
         held = 1
@@ -244,10 +244,10 @@ class _ContractionNest:
                 (MemberKind.UNROLL, share.count) if known and held <= MAX_UNROLLED_COPIES else (MemberKind.SERIAL, 0)
             )
             part = floordiv(IndexExpr(copy.elements[share.dimension], i64), share.by)
-            members.append(_alone(copy.copy, part, f"{copy.elements[share.dimension]}.part", kind, most))
+            members.append(shared((copy.copy,), part, f"{copy.elements[share.dimension]}.part", kind, most))
         if width > 1:
             lane = mod(IndexExpr(copy.elements[unit], i64), width)
-            members.append(_alone(copy.copy, lane, f"{copy.elements[unit]}.lane", MemberKind.UNROLL, width))
+            members.append(shared((copy.copy,), lane, f"{copy.elements[unit]}.lane", MemberKind.UNROLL, width))
         return band(members, Leaf())
 
     def buffer(self, copy: PackedRun, ring: Expr | None) -> Promotion:
@@ -300,15 +300,3 @@ def _dealt(shares: list[_Share], threads: int) -> tuple[list[tuple[_Share, int]]
             left[left.index(share)] = replace(share, by=share.by * room, even=share.count % room == 0)
             break
     return taken, left
-
-
-def _alone(
-    statement: TypedStatement,
-    time: Expr,
-    label: str,
-    kind: MemberKind = MemberKind.SERIAL,
-    extent: int = 0,
-    axis: str = "",
-) -> Member:
-    """Return a loop of one statement."""
-    return Member(((statement.name, time),), label, kind, extent, axis)

@@ -13,7 +13,7 @@ from math import prod
 
 import islpy as isl
 
-from polyker.ir.expr import Expr, IndexExpr
+from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import floordiv, mod
 from polyker.ir.typed import Role, TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
@@ -210,12 +210,8 @@ def of_one_shape(program: TypedProgram, group: Group) -> bool:
         for statement in (item.statement, item.start):
             if statement is None:
                 continue
-            names = [dim[n] for dim in group.dims]
-            if statement is item.start:
-                places = {s.name: d for d, s in enumerate(item.statement.subscripts) if isinstance(s, IndexExpr)}
-                theirs = [s.name for s in statement.subscripts if isinstance(s, IndexExpr)]
-                names = [theirs[places[i]] for i in names]
-            elements = image(program, statement, names)
+            names = tuple(dim[n] for dim in group.dims)
+            elements = image(program, statement, item.of_start(names) if statement is item.start else names)
             if found is not None and not found.is_equal(elements):
                 return False
             found = elements

@@ -51,17 +51,15 @@ class GridMapping:
         ) + (f", {self.elements[1]} x {self.elements[0]} in registers" if self.elements else "")
 
 
-def grid(
-    loops: Sequence[tuple[tuple[tuple[str, Expr], ...], str]], statements: Iterable[TypedStatement]
-) -> list[Member]:
-    """Return loops, as (times, label), over blocks along x, y and z, the first along x; each block runs through the others.
+def grid(loops: Sequence[Member], statements: Iterable[TypedStatement]) -> list[Member]:
+    """Return loops over blocks along x, y and z, the first along x; each block runs through the others.
 
     Outermost first: z, then y and x. Without any loop there is one block.
     """
     if not loops:
         return [Member(tuple((s.name, lit(0)) for s in statements), "once", MemberKind.BLOCK, 0, "x")]
-    blocks = [Member(t, n, MemberKind.BLOCK, 0, axis) for (t, n), axis in zip(loops, AXES, strict=False)]
-    return [*reversed(blocks), *(Member(times, label) for times, label in loops[len(AXES) :])]
+    blocks = [replace(m, kind=MemberKind.BLOCK, axis=axis) for m, axis in zip(loops, AXES, strict=False)]
+    return [*reversed(blocks), *loops[len(AXES) :]]
 
 
 def choose_mapping(measured: MeasuredStatement, free: tuple[str, ...], gpu: Gpu) -> GridMapping:

@@ -121,7 +121,7 @@ class RowLaunch:
     def rows(self, bodies: Sequence[RowBody]) -> tuple[list[Member], list[Member]]:
         """Return the loops over rows that blocks take, and that over the rows of a block."""
         dims, order = self.group.dims, self.order()
-        blocks: list[tuple[tuple[tuple[str, Expr], ...], str]] = []
+        blocks: list[Member] = []
         within: list[Member] = []
         for n, d in enumerate(order):
             size = self.height if n == 0 else 1
@@ -134,7 +134,7 @@ class RowLaunch:
                 return tuple(found)
 
             label = dims[d][0]
-            blocks.append((times(), f"{label}.block"))
+            blocks.append(Member(times(), f"{label}.block"))
             if size > 1:
                 within.append(Member(times(inside=True), f"{label}.thread", MemberKind.THREAD, size, "y"))
         return grid(blocks, [s for b in bodies for s in b.statements]), within

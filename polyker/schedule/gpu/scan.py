@@ -30,7 +30,7 @@ from polyker.rewrite.reductions.scan import Scan
 from polyker.rewrite.reductions.split_scan import BlockScan, in_block
 from polyker.schedule.gpu.across import MAX_LONE_BLOCK_TERMS, has_gathers
 from polyker.schedule.gpu.map import BLOCK_THREADS, grid
-from polyker.schedule.nests.nest import Nest, offset
+from polyker.schedule.nests.nest import Nest, offset, shared
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
 
 # Bytes of the terms of a thread's run, and their most (experience values). Threads on a row of shared memory have their elements
@@ -157,10 +157,9 @@ def _rows(
     for n, i in enumerate(order):
         size = height if n == 0 else 1
         place = offset(i, least[i])
-        blocks.append((tuple((s.name, floordiv(place, size)) for s in statements), f"{i}.block"))
+        blocks.append(shared(statements, floordiv(place, size), f"{i}.block"))
         if size > 1:
-            times = tuple((s.name, mod(place, size)) for s in statements)
-            within.append(Member(times, f"{i}.thread", MemberKind.THREAD, size, "y"))
+            within.append(shared(statements, mod(place, size), f"{i}.thread", MemberKind.THREAD, size, "y"))
     return grid(blocks, statements), within
 
 

@@ -95,7 +95,7 @@ def transposed_nest(program: TypedProgram, fresh: Fresh, transposed: Transposed)
     blocks = []
     for i in (*sides, *transposed.others[-1:], *transposed.others[:-1]):
         own = [(c.copy.name, index(c.numbers[times[i]])) for c in copies]
-        blocks.append(((*own, (statement.name, times[i])), f"{i}.tile" if i in sides else i))
+        blocks.append(Member((*own, (statement.name, times[i])), f"{i}.tile" if i in sides else i))
     children = [
         Filter((c.copy.name,), _copy(c, read, transposed)) for c, read in zip(copies, transposed.reads, strict=True)
     ]

@@ -34,8 +34,8 @@ from polyker.schedule.legality.buffers import (
     broken_reuse,
     check_access,
     check_buffers,
-    reuses,
     check_runs,
+    reuses,
 )
 from polyker.schedule.legality.launches import check_launches
 from polyker.schedule.legality.text import KINDS, instance, instances_and_element, label

@@ -41,9 +41,10 @@ def shared(
     label: str,
     kind: MemberKind = MemberKind.SERIAL,
     extent: int = 0,
+    axis: str = "",
 ) -> Member:
     """Return a loop that gives every statement the same time."""
-    return Member(tuple((s.name, time) for s in statements), label, kind, extent)
+    return Member(tuple((s.name, time) for s in statements), label, kind, extent, axis)
 
 
 def band(members: list[Member], child: Tree) -> Tree:
