@@ -61,7 +61,7 @@ class Subject:
         return meanings(self.record, has_sizes=bool(self.sizes), parallel=self.threads)
 
 
-class _Lines:
+class _EntryLines:
     """Straight LLVM IR over i64 values."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ def scratch_bytes(record: KernelRecord) -> tuple[tuple[int, ...], int] | None:
     return arena(sizes, disjoint, in_place)
 
 
-def _offsets(lines: _Lines, record: KernelRecord) -> tuple[list[str], str]:
+def _offsets(lines: _EntryLines, record: KernelRecord) -> tuple[list[str], str]:
     """Return where the temporaries begin in scratch memory, and its bytes; with symbolic sizes one lies after the other."""
     fixed = scratch_bytes(record)
     if fixed is not None:
@@ -167,23 +167,23 @@ def _offsets(lines: _Lines, record: KernelRecord) -> tuple[list[str], str]:
     return found, at
 
 
-def _sizes(subject: Subject, lines: _Lines) -> None:
+def _sizes(subject: Subject, lines: _EntryLines) -> None:
     """Widen the sizes that came as 32-bit integers, and compute the products of sizes."""
     if subject.narrow:
         lines.text += [f"  %{n} = sext i32 %{n}.narrow to i64" for n in subject.sizes]
 
 
-def _products(subject: Subject, lines: _Lines) -> None:
+def _products(subject: Subject, lines: _EntryLines) -> None:
     lines.text += [f"  %{name} = mul i64 %{a}, %{b}" for name, (a, b) in subject.record.products]
 
 
-def _returned_unless(lines: _Lines, holds: str, number: int) -> None:
+def _returned_unless(lines: _EntryLines, holds: str, number: int) -> None:
     """Return a number where a condition does not hold."""
     go, stop = lines.label(), lines.label()
     lines.text += [f"  br i1 {holds}, label %{go}, label %{stop}", f"{stop}:", f"  ret i32 {number}", f"{go}:"]
 
 
-def _check_ranges(subject: Subject, lines: _Lines) -> None:
+def _check_ranges(subject: Subject, lines: _EntryLines) -> None:
     """Return a number for negative sizes, and for tensors of so many bytes that offsets would not fit."""
     if not subject.sizes:
         return
@@ -205,7 +205,7 @@ def _check_ranges(subject: Subject, lines: _Lines) -> None:
     _returned_unless(lines, holds, SIZE_RANGE)
 
 
-def _check(lines: _Lines, check: SizeCheck, number: int) -> None:
+def _check(lines: _EntryLines, check: SizeCheck, number: int) -> None:
     any_holds = "false"
     for rows in check.any_of:
         holds = "true"
@@ -237,7 +237,7 @@ def parameter_type(subject: Subject, tensor: TensorRecord) -> str:
 
 
 def _call(subject: Subject) -> str:
-    record, lines = subject.record, _Lines()
+    record, lines = subject.record, _EntryLines()
     parameters = [f"{parameter_type(subject, t)} %{t.name}" for t in subject.given]
     parameters += _size_parameters(subject)
     parameters += ["ptr %scratch"] * subject.takes_scratch + ["ptr %runtime"] * subject.threads
@@ -274,7 +274,7 @@ def _call(subject: Subject) -> str:
     return f"define i32 @{subject.name}({', '.join(parameters)}) #0 {{\nentry:\n{body}\n}}"
 
 
-def _pointer(subject: Subject, lines: _Lines, name: str) -> str:
+def _pointer(subject: Subject, lines: _EntryLines, name: str) -> str:
     """Return the address of an argument: the caller's, a constant's, or where a number is put."""
     if name in subject.constants:
         return f"@{subject.constants[name]}"
@@ -286,7 +286,7 @@ def _pointer(subject: Subject, lines: _Lines, name: str) -> str:
     return f"%{name}.place"
 
 
-def _runtime(subject: Subject, lines: _Lines) -> str:
+def _runtime(subject: Subject, lines: _EntryLines) -> str:
     """Return the address of the host's functions: the caller's, or where that is null those that run all on this thread."""
     none = lines.new("icmp eq ptr %runtime, null")
     found = lines.new(f"select i1 {none}, ptr %own, ptr %runtime")
@@ -302,7 +302,7 @@ def _runtime(subject: Subject, lines: _Lines) -> str:
 
 def _scratch(subject: Subject) -> str:
     """Return the function that says how many bytes of scratch memory a call needs, and what runs a loop on this thread."""
-    lines = _Lines()
+    lines = _EntryLines()
     _sizes(subject, lines)
     total = _offsets(lines, subject.record)[1] if subject.takes_scratch else "0"
     kind = "i32" if subject.narrow else "i64"
@@ -347,7 +347,7 @@ def _told(subject: Subject) -> str:
         places[number] = len(blob)
         blob += text.encode("ascii", "backslashreplace") + b"\0"
     escaped = "".join(f"\\{byte:02X}" for byte in blob)
-    lines = _Lines()
+    lines = _EntryLines()
     place = str(places[None])
     for number in texts:
         same = lines.new(f"icmp eq i32 %number, {number}")

@@ -11,8 +11,8 @@ from polyker.record.forms import SizeForm
 from polyker.record.records import TensorRecord
 
 RUNTIME = """\
-#ifndef POLYKER_RUNTIME
-#define POLYKER_RUNTIME
+#ifndef PK_STRUCT_RUNTIME
+#define PK_STRUCT_RUNTIME
 /* What runs parallel loops. parallel_for calls function(context, i) once for each i in [begin, end), on any threads, and returns
    when all have returned: 0, or what one of them returned that is not 0. user is handed on to it. */
 struct polyker_runtime {

@@ -69,7 +69,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class ExportedModule:
     """What the exported kernels became: the subjects of their entries, and a text of LLVM IR each."""
 
     subjects: tuple[Subject, ...]
@@ -121,7 +121,7 @@ def write_library(
     return [path.parent / written for written in files]
 
 
-def _static_library(module: Module, target: Target, effort: int, *, pool: bool) -> bytes:
+def _static_library(module: ExportedModule, target: Target, effort: int, *, pool: bool) -> bytes:
     """Return an archive with an object for each operator, so that a program takes those alone that it calls."""
     members, symbols = {}, {}
     for subject, text in zip(module.subjects, module.texts, strict=True):
@@ -157,7 +157,7 @@ def _check_system(suffix: str, target: Target) -> None:
         raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice=f"take a {own} file")
 
 
-def module_of(exports: Sequence[Export], target: Target) -> Module:
+def module_of(exports: Sequence[Export], target: Target) -> ExportedModule:
     """Return the module of kernels to export; raises ArgumentError for names that are none, or given twice."""
     names: set[str] = set()
     subjects, texts = [], []
@@ -169,7 +169,7 @@ def module_of(exports: Sequence[Export], target: Target) -> Module:
         subject, values = _subject(export, target)
         subjects.append(subject)
         texts.append(_text(export, subject, values))
-    return Module(tuple(subjects), tuple(texts))
+    return ExportedModule(tuple(subjects), tuple(texts))
 
 
 def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]:
