@@ -248,7 +248,7 @@ static void *run(void *path) {
     dlclose(library);
     if (n == 100) before = pages();
   }
-  return pages() - before > 16 ? "grew" : NULL;
+  return pages() - before > 100 ? "grew" : NULL;
 }
 int main(int count, char **arguments) {
   pthread_attr_t attributes;
