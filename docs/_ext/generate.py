@@ -102,6 +102,7 @@ GROUPS = {
     "PK6": "The compiler and its targets",
     "PK7": "Calls and arguments",
     "PK8": "The interpreter",
+    "PK9": "Exporting kernels",
 }
 
 

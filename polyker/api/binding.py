@@ -141,8 +141,8 @@ class Binding:
         found = self._read(key, layouts, likely)
         if found is not None:
             return found
-        with disk.making(key, min(self.options.timeout, 120.0) / 2) as waited:
-            found = self._read(key, layouts, likely) if waited else None
+        with disk.making(key, min(self.options.timeout, 120.0) / 2):
+            found = self._read(key, layouts, likely)  # which another process may have made meanwhile
             if found is None:
                 found = self._made(layouts, likely, key)
                 disk.write(CacheEntry("kernel", key, self._about, self.encoded(found), found.image))

@@ -16,7 +16,7 @@ from polyker.api.binding import KeptKernel
 from polyker.api.compiling import CompileKey, compiled
 from polyker.api.definition import Definition
 from polyker.errors.base import escape, failure
-from polyker.errors.calls import BAD_ARGUMENT, NO_STAGE, SIZE_CONFLICT
+from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.options import UNSET, checked_seconds, split_keywords
@@ -157,17 +157,23 @@ class Kernel(Direct):
         constants: Mapping[str, Any] | None = None,
         static_scratch: bool = False,
         level: int = 3,
+        abi: str = "c",
     ) -> list[Path]:
         """Write it as a library for programs without Python, with a C header, a manifest and files for pkg-config and CMake.
 
         The end of the file's name says what it is: .o, .a, .so, .dylib, .dll, .ll, or .cu. `name`: of the function in C, by
         default the file's. `constants`: values of inputs that become part of the library. `static_scratch`: so do the
-        temporaries, and one call at a time may run. `level`: LLVM's effort, 0 to 3. Returns the files. Arguments are dense there,
-        row by row.
+        temporaries, and one call at a time may run. `level`: LLVM's effort, 0 to 3. `abi`: "c", or "dlpack" or "tvm-ffi" for an
+        entry by tensors beside that of C. Returns the files. Arguments are dense there, row by row.
         Raises ArgumentError, ShapeError, BackendUnavailable where a linker is missing, OSError.
         """
         return export_library(
-            file, {name or name_of(file): self}, constants=constants, static_scratch=static_scratch, level=level
+            file,
+            {name or name_of(file): self},
+            constants=constants,
+            static_scratch=static_scratch,
+            level=level,
+            abi=abi,
         )
 
     def explain(self, /, **sizes: int) -> Explanation:
@@ -235,6 +241,7 @@ def export_library(
     constants: Mapping[str, Any] | None = None,
     static_scratch: bool = False,
     level: int = 3,
+    abi: str = "c",
 ) -> list[Path]:
     """Write kernels, by the names of their functions, as one library; see Kernel.export. All have one target.
 
@@ -245,6 +252,10 @@ def export_library(
     load("polyker.export.library")
     from polyker.api.targets import target_named
     from polyker.export.library import Export, constant_arrays, write_library
+    from polyker.export.tensors import ABIS
+
+    if abi not in ABIS:
+        raise failure(BAD_OPTION, name="abi", value=printed(abi), accepted=", ".join(ABIS))
 
     targets = {k.target for k in kernels.values()}
     if len(targets) > 1:
@@ -254,17 +265,9 @@ def export_library(
         executable, inputs = kernel._compiled.executable(), kernel._definition.signature.inputs
         given = constant_arrays({} if constants is None else constants, inputs)
         text = kernel._definition.text or str(kernel.program)
-        exports.append(
-            Export(
-                name,
-                text,
-                executable.record,
-                executable.artifact(),
-                given,
-                static_scratch,
-                kernel._options.thread_count > 1,
-            )
-        )
+        threads = kernel._options.thread_count > 1
+        record, artifact = executable.record, executable.artifact()
+        exports.append(Export(name, text, record, artifact, given, static_scratch, threads, abi))
     return write_library(file, exports, target_named(targets.pop()), level)
 
 

@@ -140,16 +140,20 @@ def show(
 )
 @click.option("--static-scratch", is_flag=True, help="Temporaries lie in the library; one call at a time may run.")
 @click.option(
+    "--abi", type=click.Choice(["c", "dlpack", "tvm-ffi"]), default="c", show_default=True, help="Beside C's entry."
+)
+@click.option(
     "--const", "constants", multiple=True, metavar="NAME=FILE.npy", help="An input that becomes part of the library."
 )
 @in_our_words
-def cc(
+def cc(  # noqa: PLR0913 (the options that users give)
     files: tuple[str, ...],
     output: str,
     target: str | None,
     level: int,
     threads: int,
     static_scratch: bool,
+    abi: str,
     constants: tuple[str, ...],
 ) -> None:
     """Compile operators to a library for programs without Python, with a C header beside it.
@@ -164,7 +168,7 @@ def cc(
     from polyker.cli.export import export_files, read_files, split_files
 
     paths, arguments = split_files(files)
-    options = {"target": target, "level": level, "threads": threads, "static_scratch": static_scratch}
+    options = {"target": target, "level": level, "threads": threads, "static_scratch": static_scratch, "abi": abi}
     texts = read_files(paths, read_text)
     for line in export_files(texts, split_assignments(arguments), output, options, split_assignments(constants)):
         click.echo(line)

@@ -45,7 +45,12 @@ def export_files(
     if unused:
         raise click.UsageError(f"no operator has {', '.join(unused)}")
     written = pk.export_library(
-        output, kernels, constants=arrays, static_scratch=options["static_scratch"], level=options["level"]
+        output,
+        kernels,
+        constants=arrays,
+        static_scratch=options["static_scratch"],
+        level=options["level"],
+        abi=options["abi"],
     )
     for file in written:
         yield f"{file}: {file.stat().st_size:,} bytes"

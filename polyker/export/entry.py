@@ -26,7 +26,7 @@ class Subject:
 
     `tensors`: by generated name, `sizes` likewise. `constants`: symbols of the inputs that are part of the module.
     `narrow`: sizes are 32-bit integers, as in WebAssembly. `static_scratch`: scratch memory is part of the module. `threads`: the
-    caller gives what runs parallel loops.
+    caller gives what runs parallel loops. `abi`: c, dlpack or tvm-ffi, whose entries stand beside that of C.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Subject:
     narrow: bool = False
     static_scratch: bool = False
     threads: bool = False
+    abi: str = "c"
 
     @property
     def given(self) -> list[TensorRecord]:
@@ -50,10 +51,23 @@ class Subject:
         call = self.record.call
         return {t.name for t in self.given if not t.shape and t.name not in call.outputs and not t.dtype.is_complex}
 
+    def parameter_type(self, tensor: TensorRecord) -> str:
+        """Return the type in LLVM IR by which C gives a tensor."""
+        if tensor.name not in self.by_value:
+            return "ptr"
+        plain = {"f32": "float", "f64": "double"}
+        return plain.get(tensor.dtype.name, f"i{8 * tensor.dtype.itemsize}")
+
     @property
     def takes_scratch(self) -> bool:
         """Whether the caller gives scratch memory, which is null where none is needed: a parameter, whatever the schedule."""
         return not self.static_scratch
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The functions that it defines for others."""
+        own = tuple(f"{self.name}{end}" for end in ("", "_scratch", "_error"))
+        return own + {"c": (), "dlpack": (f"{self.name}_dlpack",), "tvm-ffi": (f"__tvm_ffi_{self.name}",)}[self.abi]
 
     @property
     def meanings(self) -> dict[int, str]:
@@ -61,7 +75,7 @@ class Subject:
         return meanings(self.record, has_sizes=bool(self.sizes), parallel=self.threads)
 
 
-class _EntryLines:
+class EntryLines:
     """Straight LLVM IR over i64 values."""
 
     def __init__(self) -> None:
@@ -73,6 +87,14 @@ class _EntryLines:
         self._count += 1
         self.text.append(f"  %x{self._count} = {text}")
         return f"%x{self._count}"
+
+    def load(self, kind: str, place: str, offset: int) -> str:
+        """Return the value at so many bytes from an address."""
+        return self.new(f"load {kind}, ptr {self.new(f'getelementptr i8, ptr {place}, i64 {offset}')}")
+
+    def store(self, kind: str, value: str, place: str, offset: int) -> None:
+        """Store a value at so many bytes from an address."""
+        self.text.append(f"  store {kind} {value}, ptr {self.new(f'getelementptr i8, ptr {place}, i64 {offset}')}")
 
     def label(self) -> str:
         """Return a fresh label."""
@@ -155,7 +177,7 @@ def scratch_bytes(record: KernelRecord) -> tuple[tuple[int, ...], int] | None:
     return arena(sizes, disjoint, in_place)
 
 
-def _offsets(lines: _EntryLines, record: KernelRecord) -> tuple[list[str], str]:
+def _offsets(lines: EntryLines, record: KernelRecord) -> tuple[list[str], str]:
     """Return where the temporaries begin in scratch memory, and its bytes; with symbolic sizes one lies after the other."""
     fixed = scratch_bytes(record)
     if fixed is not None:
@@ -167,33 +189,33 @@ def _offsets(lines: _EntryLines, record: KernelRecord) -> tuple[list[str], str]:
     return found, at
 
 
-def _sizes(subject: Subject, lines: _EntryLines) -> None:
+def _sizes(subject: Subject, lines: EntryLines) -> None:
     """Widen the sizes that came as 32-bit integers, and compute the products of sizes."""
     if subject.narrow:
         lines.text += [f"  %{n} = sext i32 %{n}.narrow to i64" for n in subject.sizes]
 
 
-def _products(subject: Subject, lines: _EntryLines) -> None:
+def _products(subject: Subject, lines: EntryLines) -> None:
     lines.text += [f"  %{name} = mul i64 %{a}, %{b}" for name, (a, b) in subject.record.products]
 
 
-def _returned_unless(lines: _EntryLines, holds: str, number: int) -> None:
+def return_unless(lines: EntryLines, holds: str, number: int) -> None:
     """Return a number where a condition does not hold."""
     go, stop = lines.label(), lines.label()
     lines.text += [f"  br i1 {holds}, label %{go}, label %{stop}", f"{stop}:", f"  ret i32 {number}", f"{go}:"]
 
 
-def _check_ranges(subject: Subject, lines: _EntryLines) -> None:
+def _check_ranges(subject: Subject, lines: EntryLines) -> None:
     """Return a number for negative sizes, and for tensors of so many bytes that offsets would not fit."""
     if not subject.sizes:
         return
     holds = "true"
     for name in subject.sizes:
         holds = lines.new(f"and i1 {holds}, {lines.new(f'icmp sge i64 %{name}, 0')}")
-    _returned_unless(lines, holds, SIZE_RANGE)
+    return_unless(lines, holds, SIZE_RANGE)
     for name in subject.sizes:  # what forms are made of: sums of a few of them do not wrap
         holds = lines.new(f"and i1 {holds}, {lines.new(f'icmp slt i64 %{name}, {1 << 48}')}")
-    _returned_unless(lines, holds, SIZE_RANGE)
+    return_unless(lines, holds, SIZE_RANGE)
     holds = "true"
     for tensor in (*subject.record.call.tensors, *subject.record.scratch):
         if all(isinstance(n, int) for n in tensor.shape):
@@ -202,10 +224,10 @@ def _check_ranges(subject: Subject, lines: _EntryLines) -> None:
         for n in tensor.shape:
             total = lines.new(f"add i64 {total}, {lines.bits(lines.extent(n))}")
         holds = lines.new(f"and i1 {holds}, {lines.new(f'icmp sle i64 {total}, {_MOST_BITS}')}")
-    _returned_unless(lines, holds, SIZE_RANGE)
+    return_unless(lines, holds, SIZE_RANGE)
 
 
-def _check(lines: _EntryLines, check: SizeCheck, number: int) -> None:
+def _check(lines: EntryLines, check: SizeCheck, number: int) -> None:
     any_holds = "false"
     for rows in check.any_of:
         holds = "true"
@@ -213,32 +235,24 @@ def _check(lines: _EntryLines, check: SizeCheck, number: int) -> None:
             row = lines.new(f"icmp {'eq' if equal else 'sge'} i64 {lines.form(form)}, 0")
             holds = lines.new(f"and i1 {holds}, {row}")
         any_holds = lines.new(f"or i1 {any_holds}, {holds}")
-    _returned_unless(lines, any_holds, number)
+    return_unless(lines, any_holds, number)
 
 
 def entry(subject: Subject) -> str:
-    """Return the functions of a kernel that C calls, and the constants that these use, in LLVM IR.
+    """Return the functions of a kernel that C calls, but for `told`, in LLVM IR.
 
     The kernel is `NAME_kernel`, internal to the module.
     """
-    return "\n".join((_call(subject), _scratch(subject), _told(subject)))
+    return "\n".join((_call(subject), _scratch(subject)))
 
 
 def _size_parameters(subject: Subject) -> list[str]:
     return [f"i32 %{n}.narrow" if subject.narrow else f"i64 %{n}" for n in subject.sizes]
 
 
-def parameter_type(subject: Subject, tensor: TensorRecord) -> str:
-    """Return the type in LLVM IR by which C gives a tensor."""
-    if tensor.name not in subject.by_value:
-        return "ptr"
-    plain = {"f32": "float", "f64": "double"}
-    return plain.get(tensor.dtype.name, f"i{8 * tensor.dtype.itemsize}")
-
-
 def _call(subject: Subject) -> str:
-    record, lines = subject.record, _EntryLines()
-    parameters = [f"{parameter_type(subject, t)} %{t.name}" for t in subject.given]
+    record, lines = subject.record, EntryLines()
+    parameters = [f"{subject.parameter_type(t)} %{t.name}" for t in subject.given]
     parameters += _size_parameters(subject)
     parameters += ["ptr %scratch"] * subject.takes_scratch + ["ptr %runtime"] * subject.threads
     count = len(record.arguments) + len(record.scratch)
@@ -254,7 +268,7 @@ def _call(subject: Subject) -> str:
         place = lines.new("ptrtoint ptr %scratch to i64")
         aligned = lines.new(f"icmp eq i64 {lines.new(f'and i64 {place}, {_ALIGNMENT - 1}')}, 0")
         given = lines.new("icmp ne ptr %scratch, null")
-        _returned_unless(lines, lines.new(f"and i1 {aligned}, {given}"), SCRATCH)
+        return_unless(lines, lines.new(f"and i1 {aligned}, {given}"), SCRATCH)
     pointers = [_pointer(subject, lines, name) for name in record.arguments]
     memory = f"@{subject.name}_memory" if subject.static_scratch else "%scratch"
     pointers += [lines.new(f"getelementptr i8, ptr {memory}, i64 {o}") for o in _offsets(lines, record)[0]]
@@ -274,19 +288,19 @@ def _call(subject: Subject) -> str:
     return f"define i32 @{subject.name}({', '.join(parameters)}) #0 {{\nentry:\n{body}\n}}"
 
 
-def _pointer(subject: Subject, lines: _EntryLines, name: str) -> str:
+def _pointer(subject: Subject, lines: EntryLines, name: str) -> str:
     """Return the address of an argument: the caller's, a constant's, or where a number is put."""
     if name in subject.constants:
         return f"@{subject.constants[name]}"
     if name not in subject.by_value:
         return f"%{name}"
-    kind = parameter_type(subject, subject.record.call.tensor(name))
+    kind = subject.parameter_type(subject.record.call.tensor(name))
     lines.text.append(f"  %{name}.place = alloca {kind}, align 16")
     lines.text.append(f"  store {kind} %{name}, ptr %{name}.place")
     return f"%{name}.place"
 
 
-def _runtime(subject: Subject, lines: _EntryLines) -> str:
+def _runtime(subject: Subject, lines: EntryLines) -> str:
     """Return the address of the host's functions: the caller's, or where that is null those that run all on this thread."""
     none = lines.new("icmp eq ptr %runtime, null")
     found = lines.new(f"select i1 {none}, ptr %own, ptr %runtime")
@@ -302,7 +316,7 @@ def _runtime(subject: Subject, lines: _EntryLines) -> str:
 
 def _scratch(subject: Subject) -> str:
     """Return the function that says how many bytes of scratch memory a call needs, and what runs a loop on this thread."""
-    lines = _EntryLines()
+    lines = EntryLines()
     _sizes(subject, lines)
     total = _offsets(lines, subject.record)[1] if subject.takes_scratch else "0"
     kind = "i32" if subject.narrow else "i64"
@@ -338,16 +352,16 @@ done:
 }"""
 
 
-def _told(subject: Subject) -> str:
+def told(subject: Subject, others: Mapping[int, str]) -> str:
     """Return the function that says what a number means: a place in one text, so that no table needs relocating."""
-    texts = {0: "no error", **subject.meanings}
+    texts = {0: "no error", **subject.meanings, **others}
     unknown = "unknown number"
     blob, places = b"", {}
     for number, text in (*texts.items(), (None, unknown)):
         places[number] = len(blob)
         blob += text.encode("ascii", "backslashreplace") + b"\0"
     escaped = "".join(f"\\{byte:02X}" for byte in blob)
-    lines = _EntryLines()
+    lines = EntryLines()
     place = str(places[None])
     for number in texts:
         same = lines.new(f"icmp eq i32 %number, {number}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from polyker.export.entry import Subject, scratch_bytes
-from polyker.export.names import NOTES, c_type
+from polyker.export.names import NOTES, c_type, shown
 from polyker.export.pool import pool_header
-from polyker.record.forms import SizeForm
+from polyker.export.tensors import TensorEntry, dlpack_parameters, meanings
 from polyker.record.records import TensorRecord
 
 RUNTIME = """\
@@ -52,7 +52,8 @@ def _function(subject: Subject, text: str) -> str:
     parameters = [_parameter(subject, t) for t in subject.given] + sizes
     parameters += ["void *scratch"] * subject.takes_scratch
     parameters += ["const struct polyker_runtime *runtime"] * subject.threads
-    numbers = "".join(f"\n     {number}: {_comment(told)}" for number, told in subject.meanings.items())
+    by_tensors = meanings(subject) if subject.abi != "c" else {}
+    numbers = "".join(f"\n     {n}: {_comment(told)}" for n, told in (*subject.meanings.items(), *by_tensors.items()))
     told = "\n".join(f"   {line}" for line in _told(subject))
     return f"""\
 /* {_comment(text)}
@@ -65,6 +66,32 @@ int32_t {name}({", ".join(parameters) or "void"});
 {size} {name}_scratch({", ".join(sizes) or "void"});
 /* What a number that {name} returned means; never null. */
 const char *{name}_error(int32_t number);
+{_dlpack(subject) if subject.abi == "dlpack" else ""}"""
+
+
+def _dlpack(subject: Subject) -> str:
+    """Return the declaration of the entry by DLPack."""
+    entry, types = (
+        TensorEntry(subject),
+        {
+            "ins": "const DLTensor *const *ins",
+            "outs": "DLTensor *const *outs",
+            "sizes": "const int64_t *sizes",
+            "scratch": "void *scratch",
+            "runtime": "const struct polyker_runtime *runtime",
+        },
+    )
+    outputs = subject.record.call.outputs
+    ins = [subject.tensors[t.name] for t in subject.given if t.name not in outputs]
+    outs = [subject.tensors[t.name] for t in subject.given if t.name in outputs]
+    free = [subject.sizes[n] for n in entry.free]
+    given = ", ".join(types[p] for p in dlpack_parameters(subject))
+    return f"""\
+/* The same by tensors of DLPack, whose type, shape and place are checked. Include dlpack.h first.
+   ins: {", ".join(ins) or "null"}; outs: {", ".join(outs)}; sizes: {", ".join(free) or "null"}. */
+#if defined(DLPACK_VERSION) || defined(DLPACK_MAJOR_VERSION)
+int32_t {subject.name}_dlpack({given});
+#endif
 """
 
 
@@ -79,7 +106,7 @@ def _told(subject: Subject) -> Iterator[str]:
     """Yield what each parameter is."""
     call = subject.record.call
     for tensor in subject.given:
-        inside = ", ".join(shown(n, subject) for n in tensor.shape)
+        inside = ", ".join(shown(n, subject.sizes) for n in tensor.shape)
         dense = ", dense, row by row" if tensor.shape else ""
         role = "read and written" if tensor.name in call.inputs and tensor.name in call.outputs else "written"
         role = role if tensor.name in call.outputs else "read"
@@ -98,34 +125,6 @@ def _told(subject: Subject) -> Iterator[str]:
     if subject.threads:
         yield "runtime: what runs parallel loops; null: this thread does"
     yield "Arrays that are written overlap no other array."
-
-
-def shown(form: SizeForm, subject: Subject) -> str:
-    """Return an extent as C writes it."""
-    match form:
-        case int():
-            return str(form)
-        case str():
-            return subject.sizes.get(form, form)
-        case ("linear", int(constant), *pairs):
-            terms = [_term(pair, subject) for pair in pairs] + ([str(constant)] if constant or not pairs else [])
-            return " + ".join(terms).replace("+ -", "- ")
-        case ("floordiv" | "mod" as op, first, second):
-            return f"({shown(first, subject)}) {'/' if op == 'floordiv' else '%'} {shown(second, subject)}"
-        case ("add" | "mul" as op, *rest):
-            return f"({(' + ' if op == 'add' else '*').join(shown(f, subject) for f in rest)})".replace("+ -", "- ")
-        case ("neg", first):
-            return f"-{shown(first, subject)}"
-        case (str(op), *rest):
-            return f"{op[:3]}({', '.join(shown(f, subject) for f in rest)})"
-    return "?"
-
-
-def _term(pair: object, subject: Subject) -> str:
-    assert isinstance(pair, tuple), "an atom and its factor"
-    atom, factor = pair
-    inside = shown(atom, subject)
-    return inside if factor == 1 else f"-{inside}" if factor == -1 else f"{factor}*{inside}"
 
 
 def _comment(text: str) -> str:

@@ -25,13 +25,14 @@ from polyker.errors.export import (
 )
 from polyker.errors.given import is_a
 from polyker.export.archive import archive
-from polyker.export.entry import Subject, entry, scratch_bytes
+from polyker.export.entry import Subject, entry, scratch_bytes, told
 from polyker.export.header import header
 from polyker.export.link import shared_library
 from polyker.export.manifest import cmake_config, manifest, pkg_config
 from polyker.export.names import function_name, parameter_names
 from polyker.export.pool import FUNCTION as POOL
 from polyker.export.pool import has_pool, pool_object
+from polyker.export.tensors import meanings, tensor_entry
 from polyker.machine.model import Target
 from polyker.record.records import KernelRecord
 from polyker.runtime.kinds import Array
@@ -57,6 +58,7 @@ class Export:
 
     `constants`: inputs by their labels, with the values that become part of the module. `static_scratch`: temporaries lie in
     memory of the module, so that one call at a time may run. `threads`: the caller gives what runs parallel loops.
+    `abi`: c, dlpack or tvm-ffi.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Export:
     constants: Mapping[str, Array] = field(default_factory=dict)
     static_scratch: bool = False
     threads: bool = False
+    abi: str = "c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class ExportedModule:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The functions that it defines for others."""
-        return tuple(f"{s.name}{end}" for s in self.subjects for end in ("", "_scratch", "_error"))
+        return tuple(name for s in self.subjects for name in s.symbols)
 
 
 def write_library(
@@ -126,7 +129,7 @@ def _static_library(module: ExportedModule, target: Target, effort: int, *, pool
     members, symbols = {}, {}
     for subject, text in zip(module.subjects, module.texts, strict=True):
         members[f"{subject.name}.o"] = object_code(target, text, effort=effort)
-        symbols[f"{subject.name}.o"] = tuple(f"{subject.name}{end}" for end in ("", "_scratch", "_error"))
+        symbols[f"{subject.name}.o"] = subject.symbols
     if pool:
         members[f"{POOL}.o"], symbols[f"{POOL}.o"] = pool_object(target), (POOL,)
     return archive(members, symbols)
@@ -197,6 +200,7 @@ def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]
         narrow=target.triple.startswith("wasm32"),
         static_scratch=export.static_scratch,
         threads=export.threads,
+        abi=export.abi,
     )
     return subject, values
 
@@ -207,7 +211,8 @@ def _text(export: Export, subject: Subject, values: Mapping[str, Array]) -> str:
     kernel = kernel.replace("define i64 @kernel(", f"define internal i64 @{subject.name}_kernel(")
     data = "".join(_data(subject.constants[name], value) for name, value in values.items())
     count = "" if "@llvm.ctlz.i64(" in kernel else "declare i64 @llvm.ctlz.i64(i64, i1)\n"
-    return f"{kernel}\n{count}{data}{entry(subject)}\n"
+    others = f"{told(subject, meanings(subject) if export.abi != 'c' else {})}\n{tensor_entry(subject, export.abi)}"
+    return f"{kernel}\n{count}{data}{entry(subject)}\n{others}\n"
 
 
 def _data(symbol: str, value: Array) -> str:

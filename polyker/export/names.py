@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from polyker.errors.base import failure
 from polyker.errors.export import BAD_EXPORT_NAME
 from polyker.errors.given import printed
 from polyker.ir.dtypes import DType
+from polyker.record.forms import SizeForm
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 MAX_NAME = 200  # characters of a name: what all linkers take (chosen)
@@ -71,3 +72,31 @@ def parameter_names(labels: Iterable[str], taken: Iterable[str] = ()) -> list[st
         used.add(name)
         found.append(name)
     return found
+
+
+def shown(form: SizeForm, sizes: Mapping[str, str]) -> str:
+    """Return an extent as C writes it; `sizes`: the names of sizes by generated name."""
+    match form:
+        case int():
+            return str(form)
+        case str():
+            return sizes.get(form, form)
+        case ("linear", int(constant), *pairs):
+            terms = [_term(pair, sizes) for pair in pairs] + ([str(constant)] if constant or not pairs else [])
+            return " + ".join(terms).replace("+ -", "- ")
+        case ("floordiv" | "mod" as op, first, second):
+            return f"({shown(first, sizes)}) {'/' if op == 'floordiv' else '%'} {shown(second, sizes)}"
+        case ("add" | "mul" as op, *rest):
+            return f"({(' + ' if op == 'add' else '*').join(shown(f, sizes) for f in rest)})".replace("+ -", "- ")
+        case ("neg", first):
+            return f"-{shown(first, sizes)}"
+        case (str(op), *rest):
+            return f"{op[:3]}({', '.join(shown(f, sizes) for f in rest)})"
+    return "?"
+
+
+def _term(pair: object, sizes: Mapping[str, str]) -> str:
+    assert isinstance(pair, tuple), "an atom and its factor"
+    atom, factor = pair
+    inside = shown(atom, sizes)
+    return inside if factor == 1 else f"-{inside}" if factor == -1 else f"{factor}*{inside}"

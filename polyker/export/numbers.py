@@ -6,7 +6,7 @@ from polyker.record.checks import error_of
 from polyker.record.records import Failure, KernelRecord
 
 # Below FIRST_CHECK the numbers are those of the kernel's guards.
-SIZE_RANGE, SCRATCH, HOST, FIRST_CHECK = 1001, 1002, 1003, 1101
+SIZE_RANGE, SCRATCH, HOST, FIRST_CHECK, FIRST_TENSOR = 1001, 1002, 1003, 1101, 2001
 _FIXED = {
     SIZE_RANGE: "a size is negative, or the sizes are so large that a tensor has 2^62 bytes or more",
     SCRATCH: "scratch is null or no multiple of 64",

@@ -124,32 +124,31 @@ def kept(kind: str, about: str, parts: Sequence[object], make: Callable[[], tupl
 
 
 @contextmanager
-def making(key: str, seconds: float) -> Iterator[bool]:
+def making(key: str, seconds: float) -> Iterator[None]:
     """Hold the lock of a key while its entry is made, so that processes which need it make it once.
 
-    What it yields is whether another held it, and may have made the entry. After `seconds`, or where no lock can be had, it goes
-    on without.
+    Whoever has the lock reads the entry first: another process may have made it. After `seconds`, or where no lock can be had,
+    it goes on without.
     """
     where = folder(make=True) if mode() == "rw" else None
     if where is None:
-        yield False
+        yield
         return
     import filelock
 
     lock = filelock.FileLock(where / (key + LOCK), mode=0o600, thread_local=False)
-    until, waited = time.monotonic() + seconds, False
+    until = time.monotonic() + seconds
     try:
         while not lock.is_locked and time.monotonic() < until:
             try:
                 lock.acquire(timeout=0)
             except filelock.Timeout:
-                waited = True
                 checkpoint()
                 time.sleep(_WAIT)
     except (OSError, NotImplementedError) as error:
         _logger.debug("no lock for %s: %s", key[:12], error)
     try:
-        yield waited
+        yield
     finally:
         if lock.is_locked:
             lock.release()

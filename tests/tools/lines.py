@@ -25,13 +25,13 @@ CORE = {
     "codegen": 13610,
 }
 AROUND = {
-    "api": 2050,
-    "cli": 1020,
+    "api": 2060,
+    "cli": 1030,
     "edit": 1360,
     "einsum_frontend": 2630,
     "errors": 1060,
     "explain": 1220,
-    "export": 830,
+    "export": 1050,
     "pipeline": 1140,
     "process": 270,
     "record": 390,
