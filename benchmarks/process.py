@@ -33,6 +33,7 @@ def prepare(core: int | None, threads: int = 1) -> list[int]:
         os.environ[name] = str(threads)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["POLYKER_CACHE"] = "off"  # compiles are timed, too
     os.environ["XLA_FLAGS"] = XLA.format(str(threads > 1).lower(), threads)
     keep_memory()
     return cores
