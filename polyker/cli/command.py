@@ -126,7 +126,7 @@ def show(
 
 @commands.command()
 @click.argument("files", nargs=-1, metavar="FILE... NAME=TYPE...")
-@click.option("-o", "--output", required=True, metavar="FILE", help=".o .a .so .dylib .dll .ll .cu")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".o .a .so .dylib .dll .ll .cu .wasm .html")
 @click.option(
     "--target", help="Such as cpu, cpu:x86-64-v3, aarch64-linux-gnu, wasm32, cuda:sm_80.  [default: this machine]"
 )

@@ -29,6 +29,8 @@ def export_files(
     arrays = {name: read_array(name, path) for name, path in constants.items()}
     for name, array in arrays.items():
         given[name] = next(d for d in DTYPES.values() if d.numpy == array.dtype)[array.shape]
+    web = Path(output).suffix in (".wasm", ".html")
+    target = "wasm32" if options["target"] is None and web else options["target"]
     kernels = {}
     used: set[str] = set()
     for path, text in files.items():
@@ -36,7 +38,7 @@ def export_files(
         own = {n: v for n, v in given.items() if n in (*operator.program.parameters, *operator.program.sizes)}
         used |= set(own)
         positional, keyword = called(operator, own)
-        chosen = {"target": options["target"], "threads": options["threads"]}
+        chosen = {"target": target, "threads": options["threads"]}
         name = operator.program.name or name_of(path)
         if name in kernels:
             raise click.UsageError(f"two operators are called `{name}`: name one in its text or by its file")

@@ -15,8 +15,8 @@ from polyker.record.forms import SizeForm
 from polyker.record.records import KernelRecord, SizeCheck, TensorRecord
 from polyker.runtime.memory import arena
 
-# Bits of the bytes of a tensor: what an i64 holds, with room for offsets.
-_MOST_BITS = 62
+# Bits of the bytes of a tensor: what an i64 holds, with room for offsets. Where memory is small, sums of many fit in it, too.
+_MOST_BITS, _MOST_NARROW_BITS = 62, 48
 _ALIGNMENT = 64  # bytes that scratch memory is a multiple of, and each temporary in it
 
 
@@ -72,7 +72,12 @@ class Subject:
     @property
     def meanings(self) -> dict[int, str]:
         """The message of each number that it may return."""
-        return meanings(self.record, has_sizes=bool(self.sizes), parallel=self.threads)
+        return meanings(self.record, bits=self.most_bits if self.sizes else 0, parallel=self.threads)
+
+    @property
+    def most_bits(self) -> int:
+        """The bits that the bytes of a tensor may have."""
+        return _MOST_NARROW_BITS if self.narrow else _MOST_BITS
 
 
 class EntryLines:
@@ -223,7 +228,7 @@ def _check_ranges(subject: Subject, lines: EntryLines) -> None:
         total = str(tensor.dtype.itemsize.bit_length())
         for n in tensor.shape:
             total = lines.new(f"add i64 {total}, {lines.bits(lines.extent(n))}")
-        holds = lines.new(f"and i1 {holds}, {lines.new(f'icmp sle i64 {total}, {_MOST_BITS}')}")
+        holds = lines.new(f"and i1 {holds}, {lines.new(f'icmp sle i64 {total}, {subject.most_bits}')}")
     return_unless(lines, holds, SIZE_RANGE)
 
 
@@ -321,7 +326,8 @@ def _scratch(subject: Subject) -> str:
     total = _offsets(lines, subject.record)[1] if subject.takes_scratch else "0"
     kind = "i32" if subject.narrow else "i64"
     if subject.narrow and not total.isdecimal():
-        total = lines.new(f"trunc i64 {total} to i32")
+        lines.text.append(f"  %fits = icmp ult i64 {total}, {0xFFFFFFFF}")  # else more than there can be
+        total = lines.new(f"trunc i64 {lines.new(f'select i1 %fits, i64 {total}, i64 {0xFFFFFFFF}')} to i32")
     body = "\n".join((*lines.text, f"  ret {kind} {total}"))
     parameters = ", ".join(_size_parameters(subject))
     found = f"define {kind} @{subject.name}_scratch({parameters}) #0 {{\nentry:\n{body}\n}}"

@@ -53,10 +53,10 @@ def _function(subject: Subject, text: str) -> str:
     parameters += ["void *scratch"] * subject.takes_scratch
     parameters += ["const struct polyker_runtime *runtime"] * subject.threads
     by_tensors = meanings(subject) if subject.abi != "c" else {}
-    numbers = "".join(f"\n     {n}: {_comment(told)}" for n, told in (*subject.meanings.items(), *by_tensors.items()))
+    numbers = "".join(f"\n     {n}: {comment(told)}" for n, told in (*subject.meanings.items(), *by_tensors.items()))
     told = "\n".join(f"   {line}" for line in _told(subject))
     return f"""\
-/* {_comment(text)}
+/* {comment(text)}
 
 {told}
    Returns 0, or
@@ -104,14 +104,7 @@ def _parameter(subject: Subject, tensor: TensorRecord) -> str:
 
 def _told(subject: Subject) -> Iterator[str]:
     """Yield what each parameter is."""
-    call = subject.record.call
-    for tensor in subject.given:
-        inside = ", ".join(shown(n, subject.sizes) for n in tensor.shape)
-        dense = ", dense, row by row" if tensor.shape else ""
-        role = "read and written" if tensor.name in call.inputs and tensor.name in call.outputs else "written"
-        role = role if tensor.name in call.outputs else "read"
-        note = f" ({NOTES[tensor.dtype.name]})" if tensor.dtype.name in NOTES else ""
-        yield f"{subject.tensors[tensor.name]}: {tensor.dtype.name}[{inside}]{note}{dense}, {role}"
+    yield from (told_tensor(subject, t) for t in subject.given)
     for label in subject.sizes.values():
         yield f"{label}: a size"
     if subject.takes_scratch:
@@ -127,7 +120,18 @@ def _told(subject: Subject) -> Iterator[str]:
     yield "Arrays that are written overlap no other array."
 
 
-def _comment(text: str) -> str:
+def told_tensor(subject: Subject, tensor: TensorRecord) -> str:
+    """Return what an array is: its type, its order, and whether it is written."""
+    call = subject.record.call
+    inside = ", ".join(shown(n, subject.sizes) for n in tensor.shape)
+    dense = ", dense, row by row" if tensor.shape else ""
+    role = "read and written" if tensor.name in call.inputs and tensor.name in call.outputs else "written"
+    role = role if tensor.name in call.outputs else "read"
+    note = f" ({NOTES[tensor.dtype.name]})" if tensor.dtype.name in NOTES else ""
+    return f"{subject.tensors[tensor.name]}: {tensor.dtype.name}[{inside}]{note}{dense}, {role}"
+
+
+def comment(text: str) -> str:
     """Return a text that ends no comment and begins none."""
     plain = text.strip().encode("ascii", "backslashreplace").decode()
     return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\\n", "\\ \n").replace("??/", "? ?/")

@@ -16,6 +16,7 @@ from polyker.codegen.llvm.jit.build import linked_text, object_code
 from polyker.codegen.llvm.jit.own import host_triple
 from polyker.errors.base import failure
 from polyker.errors.export import (
+    BAD_EXPORT_NAME,
     CONSTANT_SHAPE,
     NO_EXPORT_KIND,
     NOT_A_CONSTANT,
@@ -27,12 +28,14 @@ from polyker.errors.given import is_a
 from polyker.export.archive import archive
 from polyker.export.entry import Subject, entry, scratch_bytes, told
 from polyker.export.header import header
+from polyker.export.javascript import RESERVED, declarations, glue
 from polyker.export.link import shared_library
 from polyker.export.manifest import cmake_config, manifest, pkg_config
 from polyker.export.names import function_name, parameter_names
 from polyker.export.pool import FUNCTION as POOL
 from polyker.export.pool import has_pool, pool_object
 from polyker.export.tensors import meanings, tensor_entry
+from polyker.export.wasm import linked
 from polyker.machine.model import Target
 from polyker.record.records import KernelRecord
 from polyker.runtime.kinds import Array
@@ -47,9 +50,11 @@ KINDS = {
     ".dylib": "a shared library of macOS",
     ".dll": "a shared library of Windows",
     ".ll": "LLVM IR",
+    ".wasm": "a WebAssembly module with its JavaScript",
     ".cu": "CUDA",
 }
 _SYSTEMS = {".so": "linux", ".dylib": "macosx", ".dll": "windows"}
+_WEB = (".wasm",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +78,12 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class ExportedModule:
-    """What the exported kernels became: the subjects of their entries, and a text of LLVM IR each."""
+    """What the exported kernels became, for a target: of each the subject of its entry, a text of LLVM IR, and its constants."""
 
+    target: Target
     subjects: tuple[Subject, ...]
     texts: tuple[str, ...]
+    constants: tuple[Mapping[str, Array], ...]
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -96,6 +103,36 @@ def write_library(
     _check_system(path.suffix, target)
     module = module_of(exports, target)
     name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
+    made = _web if path.suffix in _WEB else _native
+    files = made(path, name, exports, module, effort)
+    for written, content in files.items():
+        (path.parent / written).write_bytes(content)
+    return [path.parent / written for written in files]
+
+
+def _web(path: Path, name: str, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
+    """Return the files of a WebAssembly module, or of a page."""
+    for subject in module.subjects:
+        if subject.name in RESERVED:
+            raise failure(BAD_EXPORT_NAME, name=subject.name)
+    image = linked(object_code(module.target, *module.texts, effort=effort), module.symbols)
+    texts = [e.text for e in exports]
+    files = {
+        path.name: image,
+        f"{path.stem}.mjs": glue(path.name, module.subjects).encode(),
+        f"{path.stem}.d.mts": declarations(module.subjects, texts).encode(),
+    }
+    return files | {f"{name}.json": _manifest(exports, module, {path.name: image})}
+
+
+def _manifest(exports: Sequence[Export], module: ExportedModule, files: Mapping[str, bytes]) -> bytes:
+    schedules = [str(e.artifact.stages["schedule"]) for e in exports]
+    return manifest(module.subjects, [e.text for e in exports], schedules, module.target, files).encode()
+
+
+def _native(path: Path, name: str, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
+    """Return the files of an object or a library."""
+    target = module.target
     pool = any(s.threads for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
     files: dict[str, bytes] = {}
     if path.suffix == ".ll":
@@ -112,16 +149,12 @@ def write_library(
             parts = [image, pool_object(target)] if pool else [image]
             shared_library(parts, path, target, module.symbols, here=_is_here(path.suffix, target))
             files[path.name] = path.read_bytes()
-    texts = [e.text for e in exports]
-    files[f"{name}.h"] = header(name, module.subjects, texts, pool=pool).encode()
-    schedules = [str(e.artifact.stages["schedule"]) for e in exports]
     library = {path.name: files[path.name]}
-    files[f"{name}.json"] = manifest(module.subjects, texts, schedules, target, library).encode()
+    files[f"{name}.h"] = header(name, module.subjects, [e.text for e in exports], pool=pool).encode()
+    files[f"{name}.json"] = _manifest(exports, module, library)
     files[f"{name}.pc"] = pkg_config(name, path.name).encode()
     files[f"{name}-config.cmake"] = cmake_config(name, path.name).encode()
-    for written, content in files.items():
-        (path.parent / written).write_bytes(content)
-    return [path.parent / written for written in files]
+    return files
 
 
 def _static_library(module: ExportedModule, target: Target, effort: int, *, pool: bool) -> bytes:
@@ -152,27 +185,32 @@ def _write_cuda(path: Path, exports: Sequence[Export], target: Target) -> list[P
 
 def _check_system(suffix: str, target: Target) -> None:
     """Raise ArgumentError where a target's system has no such libraries."""
-    if target.gpu is not None or target.triple.startswith("wasm"):
-        raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice="take a .wasm or a .cu file")
+    if target.gpu is not None:
+        raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice="take a .cu file")
+    web = target.triple.startswith("wasm")
+    if suffix in _WEB and not web:
+        advice = 'compile the operator with target="wasm32"'
+        raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice=advice)
     wanted = _SYSTEMS.get(suffix)
     if wanted is not None and wanted not in target.triple:
-        own = next((s for s, system in _SYSTEMS.items() if system in target.triple), ".a")
+        own = next((s for s, system in _SYSTEMS.items() if system in target.triple), ".wasm" if web else ".a")
         raise failure(NOT_FOR_TARGET, kind=suffix, target=target.name, advice=f"take a {own} file")
 
 
 def module_of(exports: Sequence[Export], target: Target) -> ExportedModule:
     """Return the module of kernels to export; raises ArgumentError for names that are none, or given twice."""
     names: set[str] = set()
-    subjects, texts = [], []
+    subjects, texts, constants = [], [], []
     for export in exports:
-        function_name(export.name)
-        if export.name in names:
+        own = {f"{function_name(export.name)}{end}" for end in ("", "_scratch", "_error")}
+        if names & own:
             raise failure(SAME_EXPORT_NAME, name=export.name)
-        names |= {export.name, f"{export.name}_scratch", f"{export.name}_error"}
+        names |= own
         subject, values = _subject(export, target)
         subjects.append(subject)
         texts.append(_text(export, subject, values))
-    return ExportedModule(tuple(subjects), tuple(texts))
+        constants.append(values)
+    return ExportedModule(target, tuple(subjects), tuple(texts), tuple(constants))
 
 
 def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]:

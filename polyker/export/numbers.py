@@ -8,17 +8,17 @@ from polyker.record.records import Failure, KernelRecord
 # Below FIRST_CHECK the numbers are those of the kernel's guards.
 SIZE_RANGE, SCRATCH, HOST, FIRST_CHECK, FIRST_TENSOR = 1001, 1002, 1003, 1101, 2001
 _FIXED = {
-    SIZE_RANGE: "a size is negative, or the sizes are so large that a tensor has 2^62 bytes or more",
+    SIZE_RANGE: "a size is negative, or the sizes are so large that a tensor has 2^{bits} bytes or more",
     SCRATCH: "scratch is null or no multiple of 64",
     HOST: "the caller's parallel_for did not run all parts, or returned a number that is not 0",
 }
 
 
-def meanings(record: KernelRecord, *, has_sizes: bool, parallel: bool) -> dict[int, str]:
-    """Return the message of each number that a function may return, 0 apart."""
+def meanings(record: KernelRecord, *, bits: int, parallel: bool) -> dict[int, str]:
+    """Return the message of each number that a function may return, 0 apart; `bits`: of a tensor's bytes, 0 for fixed sizes."""
     found = {status: message(failure) for status, failure in record.guards}
-    if has_sizes:
-        found[SIZE_RANGE] = _FIXED[SIZE_RANGE]
+    if bits:
+        found[SIZE_RANGE] = _FIXED[SIZE_RANGE].format(bits=bits)
     if record.scratch:
         found[SCRATCH] = _FIXED[SCRATCH]
     if parallel:
