@@ -37,3 +37,15 @@ NOT_STATIC = register(
     "`{name}` has no fixed amount of scratch memory",
     "fix its sizes, or leave static scratch memory out",
 )
+NO_JAVASCRIPT = register(
+    "PK810",
+    ArgumentError,
+    "a page checks an operator by plain JavaScript, and `{name}` has none: {what}",
+    "export a .wasm file instead",
+)
+NO_PAGE_SIZES = register(
+    "PK811",
+    ArgumentError,
+    "a page runs `{name}` on data of its own, and has no value for {sizes}",
+    "give them, as NAME=64",
+)

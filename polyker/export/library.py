@@ -35,6 +35,7 @@ from polyker.export.names import function_name, parameter_names
 from polyker.export.pool import FUNCTION as POOL
 from polyker.export.pool import has_pool, pool_object
 from polyker.export.tensors import meanings, tensor_entry
+from polyker.export.page import Shown, page
 from polyker.export.wasm import linked
 from polyker.machine.model import Target
 from polyker.record.records import KernelRecord
@@ -51,10 +52,11 @@ KINDS = {
     ".dll": "a shared library of Windows",
     ".ll": "LLVM IR",
     ".wasm": "a WebAssembly module with its JavaScript",
+    ".html": "a page that runs a WebAssembly module",
     ".cu": "CUDA",
 }
 _SYSTEMS = {".so": "linux", ".dylib": "macosx", ".dll": "windows"}
-_WEB = (".wasm",)
+_WEB = (".wasm", ".html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,9 @@ def _web(path: Path, name: str, exports: Sequence[Export], module: ExportedModul
             raise failure(BAD_EXPORT_NAME, name=subject.name)
     image = linked(object_code(module.target, *module.texts, effort=effort), module.symbols)
     texts = [e.text for e in exports]
+    if path.suffix == ".html":
+        rows = zip(module.subjects, texts, (e.artifact for e in exports), module.constants, strict=True)
+        return {path.name: page(path.stem, [Shown(*row) for row in rows], image, module.target).encode()}
     files = {
         path.name: image,
         f"{path.stem}.mjs": glue(path.name, module.subjects).encode(),
