@@ -32,10 +32,10 @@ from polyker.export.javascript import RESERVED, declarations, glue
 from polyker.export.link import shared_library
 from polyker.export.manifest import cmake_config, manifest, pkg_config
 from polyker.export.names import function_name, parameter_names
+from polyker.export.page import Shown, page
 from polyker.export.pool import FUNCTION as POOL
 from polyker.export.pool import has_pool, pool_object
 from polyker.export.tensors import meanings, tensor_entry
-from polyker.export.page import Shown, page
 from polyker.export.wasm import linked
 from polyker.machine.model import Target
 from polyker.record.records import KernelRecord
@@ -104,15 +104,14 @@ def write_library(
         raise failure(NO_EXPORT_KIND, file=path.name, known=", ".join(KINDS))
     _check_system(path.suffix, target)
     module = module_of(exports, target)
-    name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
     made = _web if path.suffix in _WEB else _native
-    files = made(path, name, exports, module, effort)
+    files = made(path, exports, module, effort)
     for written, content in files.items():
         (path.parent / written).write_bytes(content)
     return [path.parent / written for written in files]
 
 
-def _web(path: Path, name: str, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
+def _web(path: Path, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
     """Return the files of a WebAssembly module, or of a page."""
     for subject in module.subjects:
         if subject.name in RESERVED:
@@ -121,13 +120,17 @@ def _web(path: Path, name: str, exports: Sequence[Export], module: ExportedModul
     texts = [e.text for e in exports]
     if path.suffix == ".html":
         rows = zip(module.subjects, texts, (e.artifact for e in exports), module.constants, strict=True)
-        return {path.name: page(path.stem, [Shown(*row) for row in rows], image, module.target).encode()}
+        return {
+            path.name: page(path.stem, [Shown(*row) for row in rows], image, module.target).encode(
+                errors="backslashreplace"
+            )
+        }
     files = {
         path.name: image,
         f"{path.stem}.mjs": glue(path.name, module.subjects).encode(),
         f"{path.stem}.d.mts": declarations(module.subjects, texts).encode(),
     }
-    return files | {f"{name}.json": _manifest(exports, module, {path.name: image})}
+    return files | {f"{path.stem}.json": _manifest(exports, module, {path.name: image})}
 
 
 def _manifest(exports: Sequence[Export], module: ExportedModule, files: Mapping[str, bytes]) -> bytes:
@@ -135,8 +138,9 @@ def _manifest(exports: Sequence[Export], module: ExportedModule, files: Mapping[
     return manifest(module.subjects, [e.text for e in exports], schedules, module.target, files).encode()
 
 
-def _native(path: Path, name: str, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
+def _native(path: Path, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
     """Return the files of an object or a library."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
     target = module.target
     pool = any(s.threads for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
     files: dict[str, bytes] = {}
@@ -232,6 +236,7 @@ def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]
         values[named[0].name] = np.ascontiguousarray(array.astype(named[0].dtype.numpy, casting="same_kind"))
     if export.static_scratch and scratch_bytes(record) is None:
         raise failure(NOT_STATIC, name=export.name)
+    narrow = target.triple.startswith("wasm32")
     given = [call.tensor(n) for n in record.arguments if n not in values]
     labels = parameter_names([t.label for t in given] + [label for _, label in call.sizes])
     subject = Subject(
@@ -240,9 +245,9 @@ def _subject(export: Export, target: Target) -> tuple[Subject, dict[str, Array]]
         tensors={t.name: label for t, label in zip(given, labels, strict=False)},
         sizes=dict(zip((n for n, _ in call.sizes), labels[len(given) :], strict=True)),
         constants={name: f"{export.name}_constant_{name}" for name in values},
-        narrow=target.triple.startswith("wasm32"),
+        narrow=narrow,
         static_scratch=export.static_scratch,
-        threads=export.threads,
+        threads=export.threads and not narrow,
         abi=export.abi,
     )
     return subject, values

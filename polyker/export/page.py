@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ def page(title: str, operators: Sequence[Shown], image: bytes, target: Target) -
             data_text("page.mjs"),
         )
     )
-    return data_text("page.html").replace("TITLE", html.escape(title)).replace("SCRIPT", script)
+    values = {"TITLE": html.escape(title), "SCRIPT": script}
+    return re.sub("TITLE|SCRIPT", lambda found: values[found[0]], data_text("page.html"))
 
 
 def _quoted(value: object) -> str:
