@@ -260,10 +260,12 @@ def export_library(
     targets = {k.target for k in kernels.values()}
     if len(targets) > 1:
         raise failure(BAD_ARGUMENT, name="kernels", type="a dict", wanted="of kernels for one target")
+    every = [n for kernel in kernels.values() for n in kernel._definition.signature.inputs]
+    values = constant_arrays({} if constants is None else constants, list(dict.fromkeys(every)))
     exports = []
     for name, kernel in kernels.items():
         executable, inputs = kernel._compiled.executable(), kernel._definition.signature.inputs
-        given = constant_arrays({} if constants is None else constants, inputs)
+        given = {n: value for n, value in values.items() if n in inputs}
         text = kernel._definition.text or str(kernel.program)
         threads = kernel._options.thread_count > 1
         record, artifact = executable.record, executable.artifact()
