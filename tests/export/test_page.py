@@ -33,12 +33,14 @@ def whole(*shape: int, dtype: str, low: int, high: int) -> np.ndarray[Any, Any]:
 
 X = floats(7, 5)
 SMALL = {t: whole(20, dtype=t, low=-128, high=128) for t in ("int8", "int16", "int32", "int64")}
+TIME = "f(A: f64[N]) -> A:\n    for t in 0:3:\n        A[i] = (A[i-1] + A[i+1]) / 2  for i in 1:N-1"
+FUNCTIONS = "Y[i] = round(X[i] * 2) + exp2(X[i]) + relu(X[i]) + silu(X[i]) + softplus(X[i]) + rsqrt(X[i])"
 # Text, arguments, and how far results may be off.
 PROGRAMS: dict[str, tuple[str, tuple[Any, ...], float]] = {
     "product": ("C[i,j] += A[i,k] * B[k,j]", (floats(6, 4), floats(4, 5)), 1e-5),
     "softmax": ("P[i,j] = exp(X[i,j]) / sum[k](exp(X[i,k]))", (X,), 1e-6),
     "stencil": ("B[i] = A[i-1; pad=0] + 2*A[i] + A[i+1; pad=reflect]", (floats(9, dtype="float64"),), 1e-15),
-    "time": ("f(A: f64[N]) -> A:\n    for t in 0:3:\n        A[i] = (A[i-1] + A[i+1]) / 2  for i in 1:N-1", (floats(9, dtype="float64"),), 1e-15),
+    "time": (TIME, (floats(9, dtype="float64"),), 1e-15),
     "gather": ("G[i] = T[I[i]] * i", (floats(8), whole(12, dtype="int64", low=0, high=8)), 0),
     "largest": ("L[i] = argmax[j](X[i,j])", (X,), 0),
     "mean": ("M[i] = mean[j](X[i,j])", (X,), 1e-6),
@@ -50,7 +52,7 @@ PROGRAMS: dict[str, tuple[str, tuple[Any, ...], float]] = {
     "bool": ("f(X: f32[7,5]) -> A, B:\n    A[i] any= X[i,j] > 1 and not X[i,j] < 0\n    B[i] all= X[i,j] < 2", (X,), 0),
     "f16": ("Y[i] = X[i] * X[i] + X[i] / 3", (floats(40, dtype="float16") * np.float16(100),), 0),
     "gelu": ("Y[i] = gelu(X[i]) + erf(X[i]) * erfc(X[i])", (floats(60, dtype="float64") * 3,), 1e-11),
-    "functions": ("Y[i] = round(X[i] * 2) + exp2(X[i]) + relu(X[i]) + silu(X[i]) + softplus(X[i]) + rsqrt(X[i])", (np.abs(floats(30)),), 1e-5),
+    "functions": (FUNCTIONS, (np.abs(floats(30)),), 1e-5),
     "choice": ("Y[i] = where(X[i] > 0, f64(i) / 3, sign(X[i]) * i)", (floats(9),), 1e-15),
     "triangle": ("S[i] += A[i,j]  where j <= i", (floats(6, 6, dtype="float64"),), 1e-14),
 }  # fmt: skip
@@ -107,7 +109,8 @@ def test_plain_javascript_returns_the_number_of_a_guard(tmp_path: Path) -> None:
     kernel = pk.op("G[i] = T[I[i]]").compile(pk.f32[4], pk.i32[3])
     ir, names = plain_kernel(kernel._compiled.typed, target_named("wasm32"))
     call = f"const f = {plain_javascript(ir, names, 'g')};\n"
-    call += "console.log([[0, 3, 1], [0, 4, 1], [-1, 0, 0]].map((i) => f(new Float32Array(4), new Int32Array(i), new Float32Array(3))).join());"
+    call += "const run = (i) => f(new Float32Array(4), new Int32Array(i), new Float32Array(3));\n"
+    call += "console.log([[0, 3, 1], [0, 4, 1], [-1, 0, 0]].map(run).join());"
     guards = kernel._compiled.executable().record.guards
     assert node(call, tmp_path) == f"0,{guards[0][0]},{guards[0][0]}\n"
 
