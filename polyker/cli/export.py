@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 import polyker as pk
+from polyker.api.compiling import declared_type
 from polyker.api.kernel import name_of
 from polyker.cli.files import called, read_array, read_type
-from polyker.ir.dtypes import DTYPES
+from polyker.ir.dtypes import DTYPES, TensorType
 
 
 def export_files(
@@ -37,7 +38,7 @@ def export_files(
         operator = pk.op(text)
         own = {n: v for n, v in given.items() if n in (*operator.program.parameters, *operator.program.sizes)}
         used |= set(own)
-        positional, keyword = called(operator, own)
+        positional, keyword = called(operator, own | _declared(operator, own) if own else {})
         chosen = {"target": target, "threads": options["threads"]}
         name = operator.program.name or name_of(path)
         if name in kernels:
@@ -56,6 +57,16 @@ def export_files(
     )
     for file in written:
         yield f"{file}: {file.stat().st_size:,} bytes"
+
+
+def _declared(operator: pk.Operator, given: Mapping[str, Any]) -> dict[str, TensorType]:
+    """Return the types of other inputs as the text declares them, with the values that given types have for their sizes."""
+    signature, known = operator.signature, dict(given)
+    for declared in signature.declared:
+        if declared.name in given and declared.shape is not None:
+            known |= dict(zip((str(n) for n in declared.shape), given[declared.name].shape, strict=False))
+    types = {n: declared_type(signature, n, known, symbols=True) for n in signature.inputs if n not in given}
+    return {n: t for n, t in types.items() if t is not None}
 
 
 def read_files(paths: Sequence[str], read: Any) -> dict[str, str]:

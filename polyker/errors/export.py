@@ -38,13 +38,13 @@ NOT_STATIC = register(
     "fix its sizes, or leave static scratch memory out",
 )
 NO_JAVASCRIPT = register(
-    "PK810",
+    "PK910",
     ArgumentError,
     "a page checks an operator by plain JavaScript, and `{name}` has none: {what}",
     "export a .wasm file instead",
 )
 NO_PAGE_SIZES = register(
-    "PK811",
+    "PK911",
     ArgumentError,
     "a page runs `{name}` on data of its own, and has no value for {sizes}",
     "give them, as NAME=64",

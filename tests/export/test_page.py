@@ -125,7 +125,7 @@ def test_plain_javascript_returns_the_number_of_a_guard(tmp_path: Path) -> None:
 )
 def test_what_it_does_not_print_is_named(text: str, types: list[Any], what: str, tmp_path: Path) -> None:
     kernel = pk.op(text).compile(*types, target="wasm32")
-    with pytest.raises(ArgumentError, match=f"(?s)`x` has none: {what}.*PK810"):
+    with pytest.raises(ArgumentError, match=f"(?s)`x` has none: {what}.*PK910"):
         kernel.export(tmp_path / "x.html")
     assert not list(tmp_path.iterdir())
     assert kernel.export(tmp_path / "x.wasm")

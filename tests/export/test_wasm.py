@@ -288,13 +288,13 @@ def test_text_that_looks_like_code_stays_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["memory", "alloc", "a b", "f-"])
 def test_names_that_a_module_has_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="PK801"):
+    with pytest.raises(ArgumentError, match="PK901"):
         compiled(MM, OPERATORS["product"][1]).export(tmp_path / "x.wasm", name=name)
 
 
 def test_operators_whose_functions_would_share_a_name_are_refused(tmp_path: Path) -> None:
     kernel = compiled(MM, OPERATORS["product"][1])
-    with pytest.raises(ArgumentError, match="PK802"):
+    with pytest.raises(ArgumentError, match="PK902"):
         pk.export_library(tmp_path / "x.wasm", {"mm_error": kernel, "mm": kernel})
 
 
