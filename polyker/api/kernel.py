@@ -161,10 +161,11 @@ class Kernel(Direct):
     ) -> list[Path]:
         """Write it as a library for programs without Python, with a C header, a manifest and files for pkg-config and CMake.
 
-        The end of the file's name says what it is: .o, .a, .so, .dylib, .dll, .ll, or .cu. `name`: of the function in C, by
-        default the file's. `constants`: values of inputs that become part of the library. `static_scratch`: so do the
-        temporaries, and one call at a time may run. `level`: LLVM's effort, 0 to 3. `abi`: "c", or "dlpack" or "tvm-ffi" for an
-        entry by tensors beside that of C. Returns the files. Arguments are dense there, row by row.
+        The end of the file's name says what it is: .o, .a, .so, .dylib, .dll, .ll, .cu, .wasm (with JavaScript), or .html, a page
+        that runs it. `name`: of the function, by default the file's. `constants`: values of inputs that become part of the
+        library. `static_scratch`: so do the temporaries, and one call at a time may run. `level`: LLVM's effort, 0 to 3. `abi`:
+        "c", or "dlpack" or "tvm-ffi" for an entry by tensors beside that of C. Returns the files. Arguments are dense there, row
+        by row.
         Raises ArgumentError, ShapeError, BackendUnavailable where a linker is missing, OSError.
         """
         return export_library(

@@ -26,7 +26,7 @@ CORE = {
 }
 AROUND = {
     "api": 2060,
-    "cli": 1030,
+    "cli": 1040,
     "edit": 1360,
     "einsum_frontend": 2630,
     "errors": 1070,
