@@ -38,6 +38,25 @@ const floordiv = (a, b) => (b === 0 ? 0 : Math.floor(a / b));
 const mod = (a, b) => (b === 0 ? 0 : a - Math.floor(a / b) * b);
 const bigfloordiv = (a, b) => (b === 0n ? 0n : a / b - (a % b !== 0n && a < 0n !== b < 0n ? 1n : 0n));
 const bigmod = (a, b) => (b === 0n ? 0n : a - bigfloordiv(a, b) * b);
+const remainder = (a, b) => (b === 0n ? 0n : a % b);
+const shiftLeft = (a, n, bits) => (n < 0n || n >= bits ? 0n : a << n);
+const shiftRight = (a, n, bits) => (n < 0n || n >= bits ? (a < 0n ? -1n : 0n) : a >> n);
+
+function power(a, n, bits) {
+  if (n < 0n) return a === 1n ? 1n : a === -1n ? (n % 2n ? -1n : 1n) : 0n;
+  let found = 1n;
+  for (let square = a; n > 0n; n >>= 1n, square = BigInt.asIntN(Number(bits), square * square)) {
+    if (n & 1n) found = BigInt.asIntN(Number(bits), found * square);
+  }
+  return found;
+}
+
+function ones(a, bits) {
+  let count = 0n;
+  for (let rest = BigInt.asUintN(Number(bits), a); rest > 0n; rest &= rest - 1n) count++;
+  return count;
+}
+
 const wholeOf = (x) => (Number.isFinite(x) ? Math.trunc(x) : 0);
 const exp2 = (x) => 2 ** x;
 const copysign = (x, y) => (y < 0 || Object.is(y, -0) ? -Math.abs(x) : Math.abs(x));

@@ -42,8 +42,9 @@ def glue(file: str, subjects: Sequence[Subject]) -> str:
     """Return the text of a JavaScript module that loads a WebAssembly module, `file` beside it."""
     operators = "".join(f"  {json.dumps(s.name)}: {_about(s)},\n" for s in subjects)
     return (
-        f"// Made by polyker.\nconst FILE = {json.dumps(file)};\n"
-        f"const OPERATORS = {{\n{operators}}};\n{data_text('glue.mjs')}"
+        f"// Made by polyker.\nconst OPERATORS = {{\n{operators}}};\n"
+        # As a literal, by which bundlers find the file.
+        + data_text("glue.mjs").replace("FILE", json.dumps(file))
     )
 
 

@@ -59,6 +59,14 @@ _MATH = {
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARED = dict(zip(COMPARISONS, ("<", "<=", ">", ">=", "===", "!=="), strict=True))
 _BITS = {"bit_and": "&", "bit_or": "|", "bit_xor": "^"}
+# Functions of glue code on BigInt, given the bits of the type, too.
+_WHOLE = {
+    "shift_left": "shiftLeft",
+    "shift_right": "shiftRight",
+    "pow": "power",
+    "fmod": "remainder",
+    "popcount": "ones",
+}
 _OF_BOOL = {"add": "||", "or": "||", "maximum": "||", "mul": "&&", "and": "&&", "minimum": "&&"}
 _INLINE = 2  # spaces
 
@@ -250,10 +258,20 @@ class _Printer:
             return f"({condition} ? {a} : {b})"
         if op == "not":
             return f"(!{self.value(args[0])})"
+        if op in _WHOLE and args[0].dtype.is_integer:
+            return self.whole(op, args, dtype)
         values = [self.value(a) for a in args]
         if dtype == bool_ and op in _OF_BOOL:
             return f"({f' {_OF_BOOL[op]} '.join(values)})"
         return self.applied(op, values, dtype)
+
+    def whole(self, op: str, args: Sequence[KExpr], dtype: DType) -> str:
+        """Return the value of a function of integers that computes on BigInt."""
+        big = [self.value(a) if _is_big(a.dtype) else f"BigInt({self.value(a)})" for a in args]
+        found = f"{_WHOLE[op]}({', '.join(big)}, {8 * args[0].dtype.itemsize}n)"
+        return (
+            self.rounded(found, dtype) if _is_big(dtype) else self.rounded(f"Number(BigInt.asIntN(64, {found}))", dtype)
+        )
 
     def applied(self, op: str, values: Sequence[str], dtype: DType) -> str:
         """Return the value of an operation on values of its own type."""
@@ -271,8 +289,8 @@ class _Printer:
             return self.applied("add", [self.applied("mul", values[:2], dtype), values[2]], dtype)
         if op in ("floordiv", "mod"):
             return self.rounded(f"{'big' if _is_big(dtype) else ''}{op}({', '.join(values)})", dtype)
-        if dtype.is_float and op == "div":
-            return self.rounded(f"({values[0]} / {values[1]})", dtype)
+        if dtype.is_float and op in ("div", "fmod"):
+            return self.rounded(f"({values[0]} {'/' if op == 'div' else '%'} {values[1]})", dtype)
         return self.function(op, values, dtype)
 
     def function(self, op: str, values: Sequence[str], dtype: DType) -> str:

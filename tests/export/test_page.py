@@ -34,6 +34,7 @@ def whole(*shape: int, dtype: str, low: int, high: int) -> np.ndarray[Any, Any]:
 X = floats(7, 5)
 SMALL = {t: whole(20, dtype=t, low=-128, high=128) for t in ("int8", "int16", "int32", "int64")}
 TIME = "f(A: f64[N]) -> A:\n    for t in 0:3:\n        A[i] = (A[i-1] + A[i+1]) / 2  for i in 1:N-1"
+BITS = "Y[i] = (X[i] >> N[i]) ^ (X[i] << N[i]) & ~X[i] | i32(popcount(X[i]))"
 FUNCTIONS = "Y[i] = round(X[i] * 2) + exp2(X[i]) + relu(X[i]) + silu(X[i]) + softplus(X[i]) + rsqrt(X[i])"
 # Text, arguments, and how far results may be off.
 PROGRAMS: dict[str, tuple[str, tuple[Any, ...], float]] = {
@@ -48,6 +49,9 @@ PROGRAMS: dict[str, tuple[str, tuple[Any, ...], float]] = {
     "i8": ("Y[i] = X[i] * X[i] + X[i] // (X[i] - X[i] % 7)", (SMALL["int8"],), 0),
     "i32": ("Y[i] = X[i] * X[i] * X[i] * 99999 - (X[i] % 13) // 3 + abs(X[i])", (SMALL["int32"],), 0),
     "i64": ("Y[i] = X[i] * 4611686018427387905 + (X[i] // 7 ^ X[i] % 5) - minimum(X[i], 3)", (SMALL["int64"],), 0),
+    "bits": (BITS, (SMALL["int32"], whole(20, dtype="int32", low=-3, high=40)), 0),
+    "powers": ("Y[i] = X[i] ** N[i] + fmod(N[i], X[i])", (SMALL["int64"], whole(20, dtype="int64", low=0, high=30)), 0),
+    "remainder": ("Y[i] = fmod(X[i], 0.3) + X[i] % 0.7 + X[i] // 0.9", (floats(30, dtype="float64"),), 1e-15),
     "u16": ("Y[i] = u16(X[i]) * u16(i) - (u16(X[i]) & u16(255))", (SMALL["int16"],), 0),
     "bool": ("f(X: f32[7,5]) -> A, B:\n    A[i] any= X[i,j] > 1 and not X[i,j] < 0\n    B[i] all= X[i,j] < 2", (X,), 0),
     "f16": ("Y[i] = X[i] * X[i] + X[i] / 3", (floats(40, dtype="float16") * np.float16(100),), 0),
@@ -120,7 +124,7 @@ def test_plain_javascript_returns_the_number_of_a_guard(tmp_path: Path) -> None:
     [
         ("Y[i] = X[i] * X[i]", [pk.c64[3]], "complex numbers"),
         ("Y[i] = lgamma(X[i])", [pk.f32[3]], "lgamma of f32"),
-        ("Y[i] = X[i] ** X[i]", [pk.i32[3]], "pow of i32"),
+        ("Y[i] = erfinv(X[i])", [pk.f64[3]], "erfinv of f64"),
     ],
 )
 def test_what_it_does_not_print_is_named(text: str, types: list[Any], what: str, tmp_path: Path) -> None:
