@@ -17,6 +17,7 @@ from polyker.errors import ArgumentError
 from polyker.export.javascript import data_text
 from polyker.export.plain_javascript import plain_javascript, plain_kernel
 from polyker.ir.dtypes import TensorType, from_numpy
+from tests.artifacts import compiled_of
 from tests.export.web import ARRAYS, needs_node, node
 
 RNG = np.random.default_rng(5)
@@ -70,7 +71,7 @@ def program(name: str) -> tuple[pk.Kernel, list[np.ndarray[Any, Any]], str]:
     kernel = operator.compile(*types)
     result = operator(*(a.copy() for a in arguments))
     wanted = [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
-    typed = kernel._compiled.typed
+    typed = compiled_of(kernel).typed
     ir, names = plain_kernel(typed, target_named("wasm32"))
     data = dict(zip(typed.inputs, arguments, strict=True))
     shapes = dict(zip(typed.outputs, wanted, strict=True))
@@ -111,12 +112,12 @@ def test_plain_javascript_computes_what_a_program_means(tmp_path: Path) -> None:
 @needs_node
 def test_plain_javascript_returns_the_number_of_a_guard(tmp_path: Path) -> None:
     kernel = pk.op("G[i] = T[I[i]]").compile(pk.f32[4], pk.i32[3])
-    ir, names = plain_kernel(kernel._compiled.typed, target_named("wasm32"))
+    ir, names = plain_kernel(compiled_of(kernel).typed, target_named("wasm32"))
     call = f"const f = {plain_javascript(ir, names, 'g')};\n"
     call += "const run = (i) => f(new Float32Array(4), new Int32Array(i), new Float32Array(3));\n"
     call += "console.log([[0, 3, 1], [0, 4, 1], [-1, 0, 0]].map(run).join());"
-    guards = kernel._compiled.executable().record.guards
-    assert node(call, tmp_path) == f"0,{guards[0][0]},{guards[0][0]}\n"
+    ((number, _),) = compiled_of(kernel).executable().record.guards
+    assert node(call, tmp_path) == f"0,{number},{number}\n"
 
 
 @pytest.mark.parametrize(

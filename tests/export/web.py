@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import polyker as pk
-
 Array = np.ndarray[Any, Any]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 # The typed arrays of JavaScript by NumPy's names; of f16 and bf16 the bits, of complex numbers pairs.
@@ -100,22 +98,21 @@ class Machine:
         return ctypes.string_at(self._place(at), size)
 
 
-def by_wasmtime(image: bytes, kernel: pk.Kernel, name: str, given: dict[str, Any], outputs: list[Array]) -> list[bytes]:
-    """Return the bytes of outputs like these, of a call by addresses."""
-    machine, record = Machine(image), kernel._compiled.executable().record
-    labels = {t.name: t.label for t in record.call.tensors}
-    sizes = [int(given[label]) for _, label in record.call.sizes]
-    like = dict(zip(record.call.outputs, outputs, strict=True))
+def by_wasmtime(module: Path, name: str, given: dict[str, Any], outputs: dict[str, Array]) -> list[bytes]:
+    """Return the bytes of outputs like these, of a call by addresses in the order that the manifest has."""
+    machine = Machine(module.read_bytes())
+    (told,) = json.loads(module.with_suffix(".json").read_text())["operators"]
+    sizes = [int(given[size]) for size in told["sizes"]]
     values, places = [], {}
-    for tensor in record.arguments:
-        value = given.get(labels[tensor])
-        if tensor in like:
-            places[tensor] = machine.put(like[tensor] * 0 if value is None else value)
-            values.append(places[tensor])
+    for parameter in (p["name"] for p in told["parameters"]):
+        value = given.get(parameter)
+        if parameter in outputs:
+            places[parameter] = machine.put(np.zeros_like(outputs[parameter]) if value is None else value)
+            values.append(places[parameter])
         elif isinstance(value, np.ndarray):
             values.append(machine.put(value))
         else:
             values.append(value.item())
     scratch = machine.take(machine.call(f"{name}_scratch", *sizes))
     assert machine.call(name, *values, *sizes, scratch) == 0
-    return [machine.get(places[n], like[n].nbytes) for n in record.call.outputs]
+    return [machine.get(places[n], array.nbytes) for n, array in outputs.items()]
