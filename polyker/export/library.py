@@ -15,6 +15,7 @@ from polyker.codegen.artifact import Artifact
 from polyker.codegen.llvm.jit.build import linked_text, object_code
 from polyker.codegen.llvm.jit.own import host_triple
 from polyker.errors.base import failure
+from polyker.errors.calls import BAD_OPTION
 from polyker.errors.export import (
     BAD_EXPORT_NAME,
     CONSTANT_SHAPE,
@@ -116,6 +117,8 @@ def _web(path: Path, exports: Sequence[Export], module: ExportedModule, effort: 
     for subject in module.subjects:
         if subject.name in RESERVED:
             raise failure(BAD_EXPORT_NAME, name=subject.name)
+        if subject.abi != "c":
+            raise failure(BAD_OPTION, name="abi", value=subject.abi, accepted="c, in WebAssembly")
     image = linked(object_code(module.target, *module.texts, effort=effort), module.symbols)
     texts = [e.text for e in exports]
     if path.suffix == ".html":

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -173,16 +177,36 @@ def test_a_page_is_one_file_without_network_and_its_text_is_escaped(tmp_path: Pa
     assert not [address for address in ("http:", "https:", "src=", "href=", "@import") if address in page]
 
 
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def shown(address: str) -> str:
+    """Return what a browser has made of a page."""
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+    return subprocess.run([*command, address], capture_output=True, text=True, timeout=120, check=True).stdout
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_browser_shows_that_the_results_are_right(tmp_path: Path) -> None:
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-    done = subprocess.run(
-        [*command, pages(tmp_path).as_uri()], capture_output=True, text=True, timeout=120, check=False
-    )
-    page = done.stdout[done.stdout.rindex("</head>") :] if "</head>" in done.stdout else done.stderr
+    page = shown(pages(tmp_path).as_uri())
     assert '<p id="status" data-right="true">All results are right.</p>' in page, page[:3000]
     assert page.count('<p data-right="true">Right: ') == 5
     assert page.count("largest difference 0.0e+0") == 4
     assert "number 1, of plain JavaScript 1" in page
     assert "&lt;/script&gt;&lt;script&gt;document.title = 'run'&lt;/script&gt;" in page
-    assert "<title>TITLE SCRIPT &lt;b&gt;&amp;</title>" in done.stdout
+    assert "<title>TITLE SCRIPT &lt;b&gt;&amp;</title>" in page
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_the_page_of_the_examples_filters_an_image(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "examples" / "page"
+    pk.op((folder / "filter.ein").read_text()).compile(target="wasm32").export(tmp_path / "filter.wasm", name="filter")
+    (tmp_path / "index.html").write_text((folder / "index.html").read_text())
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = shown(f"http://127.0.0.1:{server.server_port}/index.html")
+        server.shutdown()
+    assert re.search(r"<output>[0-9.]+ ms</output>", page), page[:2000]

@@ -146,6 +146,15 @@ def test_data_lies_above_the_stack_and_below_free_memory(tmp_path: Path) -> None
     assert np.frombuffer(machine.get(out, 40)).tolist() == (table[places] + other[:5]).tolist()
 
 
+@needs_node
+def test_what_is_compiled_for_threads_runs_on_one(tmp_path: Path) -> None:
+    kernel = compiled(MM, OPERATORS["product"][1], threads=4)
+    kernel.export(tmp_path / "mm.wasm")
+    a, b = whole(300, 200), whole(200, 250)
+    found = by_node(tmp_path / "mm.wasm", "mm", {"A": a, "B": b, "M": 300, "K": 200, "N": 250})["result"]
+    np.testing.assert_array_equal(np.frombuffer(found, np.float32).reshape(300, 250), a @ b)
+
+
 def test_temporaries_of_the_module_take_no_bytes_of_the_file(tmp_path: Path) -> None:
     text = OPERATORS["softmax"][0]
     kernel = compiled(text, {"X": pk.f32[64, 1024]})
@@ -304,6 +313,8 @@ def test_other_targets_and_kinds_are_refused(tmp_path: Path) -> None:
         here.export(tmp_path / "x.wasm")
     with pytest.raises(ArgumentError, match=r"take a \.wasm file"):
         compiled(MM, {"A": pk.f32[2, 2], "B": pk.f32[2, 2]}).export(tmp_path / "x.so")
+    with pytest.raises(ArgumentError, match="abi"):
+        compiled(MM, {"A": pk.f32[2, 2], "B": pk.f32[2, 2]}).export(tmp_path / "x.wasm", abi="dlpack")
 
 
 @pytest.mark.skipif(shutil.which("tsc") is None, reason="tsc is not installed")
