@@ -110,10 +110,10 @@ def point_members(
         if s > 1 and i in kept
     ]
     lanes = []
-    if plan.vector in kept and plan.vector is not None and plan.lanes > 1:
-        *vectors, lane = vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
-        unrolled += [(plan.vector, v) for v in vectors]
-        lanes.append(lane)
+    if plan.vector in kept and plan.vector is not None:
+        members = vector_members(statements, offset(plan.vector, origin[plan.vector]), plan, plan.vector)
+        unrolled += [(plan.vector, m) for m in members if m.kind is MemberKind.UNROLL]
+        lanes = [m for m in members if m.kind is MemberKind.VECTOR]
     # The values of the operand that the outer loops move are loaded one after another, those of the other one stay in registers.
     # Where there may be fewer vectors each is tested once, and not for each row.
     outer = (plan.vector,) if plan.is_cut else plan.passing
@@ -150,13 +150,13 @@ def _woven(statement: TypedStatement, plan: TilePlan) -> str | None:
 
 
 def vector_members(statements: tuple[TypedStatement, ...], place: Expr, plan: TilePlan, label: str) -> list[Member]:
-    """Return the loops over the vectors of a tile, and over the lanes of a vector."""
-    width = plan.lanes * plan.chunks
+    """Return the loops over the vectors of a tile, and over the lanes of a vector where it has several."""
     members = []
     if plan.chunks > 1:
-        within = floordiv(mod(place, width), plan.lanes)
+        within = floordiv(mod(place, plan.lanes * plan.chunks), plan.lanes)
         members.append(shared(statements, within, f"{label}.vectors", MemberKind.UNROLL, plan.chunks))
-    members.append(shared(statements, mod(place, plan.lanes), f"{label}.lanes", MemberKind.VECTOR, plan.lanes))
+    if plan.lanes > 1:
+        members.append(shared(statements, mod(place, plan.lanes), f"{label}.lanes", MemberKind.VECTOR, plan.lanes))
     return members
 
 

@@ -85,7 +85,7 @@ def by_vectors(program: TypedProgram, measured: MeasuredStatement, order: tuple[
         return 0
     lanes = vector_lanes(measured, target, order[-1])
     free = may_regroup(step.op, elements, reassociating=statement.regroups)
-    return lanes if free and measured.extent(order[-1]) >= 2 * lanes else 0
+    return lanes if free and lanes > 1 and measured.extent(order[-1]) >= 2 * lanes else 0
 
 
 def _with_lines_kept(measured: MeasuredStatement, plan: TilePlan, target: Target) -> TilePlan:
