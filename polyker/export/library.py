@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.llvm.jit.build import linked_text, object_code
 from polyker.codegen.llvm.jit.own import host_triple
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_OPTION
@@ -27,6 +26,7 @@ from polyker.errors.export import (
 )
 from polyker.errors.given import is_a
 from polyker.export.archive import archive
+from polyker.export.closed import closed_object, closed_text
 from polyker.export.entry import Subject, entry, scratch_bytes, told
 from polyker.export.header import header
 from polyker.export.javascript import RESERVED, declarations, glue
@@ -119,7 +119,7 @@ def _web(path: Path, exports: Sequence[Export], module: ExportedModule, effort: 
             raise failure(BAD_EXPORT_NAME, name=subject.name)
         if subject.abi != "c":
             raise failure(BAD_OPTION, name="abi", value=subject.abi, accepted="c, in WebAssembly")
-    image = linked(object_code(module.target, *module.texts, effort=effort), module.symbols)
+    image = linked(closed_object(module.target, *module.texts, effort=effort), module.symbols)
     texts = [e.text for e in exports]
     if path.suffix == ".html":
         rows = zip(module.subjects, texts, (e.artifact for e in exports), module.constants, strict=True)
@@ -148,11 +148,11 @@ def _native(path: Path, exports: Sequence[Export], module: ExportedModule, effor
     pool = any(s.threads for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
     files: dict[str, bytes] = {}
     if path.suffix == ".ll":
-        files[path.name] = linked_text(target, *module.texts).encode()
+        files[path.name] = closed_text(target, *module.texts).encode()
     elif path.suffix in (".a", ".lib"):
         files[path.name] = _static_library(module, target, effort, pool=pool)
     else:
-        image = object_code(target, *module.texts, effort=effort)
+        image = closed_object(target, *module.texts, effort=effort)
         if path.suffix in (".o", ".obj"):
             files[path.name] = image
             if pool:
@@ -173,7 +173,7 @@ def _static_library(module: ExportedModule, target: Target, effort: int, *, pool
     """Return an archive with an object for each operator, so that a program takes those alone that it calls."""
     members, symbols = {}, {}
     for subject, text in zip(module.subjects, module.texts, strict=True):
-        members[f"{subject.name}.o"] = object_code(target, text, effort=effort)
+        members[f"{subject.name}.o"] = closed_object(target, text, effort=effort)
         symbols[f"{subject.name}.o"] = subject.symbols
     if pool:
         members[f"{POOL}.o"], symbols[f"{POOL}.o"] = pool_object(target), (POOL,)

@@ -26,6 +26,11 @@ RESERVED = frozenset((
     "typedef", "typeid", "typename", "typeof", "union", "unix", "linux", "unsigned", "using", "virtual", "void", "volatile",
     "wchar_t", "while", "xor", "xor_eq", "scratch", "runtime",
 ))  # fmt: skip
+# What LLVM calls by these names where a processor has no instruction.
+LIBRARY = frozenset((
+    *(f"{n}{f}" for n in ("ceil", "floor", "fmod", "nearbyint", "rint", "roundeven", "trunc") for f in ("", "f")),
+    "bzero", "memcpy", "memmove", "memset",
+))  # fmt: skip
 _C = {
     "f32": "float",
     "f64": "double",
@@ -52,7 +57,12 @@ def c_type(dtype: DType) -> str:
 
 def function_name(name: object) -> str:
     """Return the name of an exported function; raises ArgumentError where it is no identifier of C, or reserved."""
-    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or name in RESERVED or len(name) > MAX_NAME:
+    if (
+        not isinstance(name, str)
+        or not _IDENTIFIER.fullmatch(name)
+        or name in RESERVED | LIBRARY
+        or len(name) > MAX_NAME
+    ):
         raise failure(BAD_EXPORT_NAME, name=printed(name))
     return name
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 CORE = {
     "ir": 1790,
     "poly": 3270,
-    "machine": 320,
+    "machine": 360,
     "cost": 1650,
     "rewrite": 6900,
     "schedule": 8220,
@@ -31,7 +31,7 @@ AROUND = {
     "einsum_frontend": 2630,
     "errors": 1070,
     "explain": 1220,
-    "export": 1790,
+    "export": 1990,
     "pipeline": 1140,
     "process": 270,
     "record": 390,

@@ -100,6 +100,18 @@ def parse(*texts: str) -> Any:
     return module
 
 
+def lay_out(module: Any, triple: str, cpu: str, features: str) -> None:
+    """Tell a module how the target lays out data."""
+    module.data_layout = str(machine(triple, cpu, features).target_data)
+
+
+def make_internal(module: Any, names: frozenset[str]) -> None:
+    """Make functions and variables of a module its own."""
+    for value in (*module.functions, *module.global_variables):
+        if value.name in names and not value.is_declaration:
+            value.linkage = "internal"
+
+
 def declared(module: Any) -> list[str]:
     """Return the names of the functions that the module declares without defining them."""
     return [str(f.name) for f in module.functions if f.is_declaration]

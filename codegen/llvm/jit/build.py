@@ -16,7 +16,7 @@ from polyker.process.jobs import checkpoint, run_exclusively
 
 # LLVM's verifier lets unknown intrinsics pass.
 _INTRINSIC = re.compile(
-    r"llvm\.(prefetch|fma|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
+    r"llvm\.(prefetch|fma|fmuladd|fabs|sqrt|floor|ceil|trunc|rint|roundeven|copysign|minimum|maximum|minnum|maxnum|ldexp|smin|smax|umin|umax"
     r"|ctlz|cttz|ctpop|fshl|fshr|fptosi\.sat|fptoui\.sat|vector\.reduce\.(and|or|umax)"
     r"|masked\.(load|store|gather|scatter)|x86\.(sse|avx512\.(vpermi2var|permvar|rsqrt14|mask\.(scalef|range|cmp|fixupimm|getexp|getmant))))\.[a-z0-9.]+"
 )
@@ -39,13 +39,18 @@ def _check_processor(target: Target) -> None:
         )
 
 
-def optimized(target: Target, *texts: str, own: bool = False) -> object:
-    """Return the LLVM module of texts after LLVM's passes; one of polyker's `own`, which is no kernel, may call anything."""
+def optimized(target: Target, *texts: str, own: bool = False, defined: frozenset[str] = frozenset()) -> object:
+    """Return the LLVM module of texts after LLVM's passes; one of polyker's `own`, which is no kernel, may call anything.
+
+    `defined`: what it may call besides, and is its own where a text defines it.
+    """
     _check_processor(target)
     module = llvm.parse(*texts)
+    llvm.lay_out(module, target.triple, target.cpu, target.features)
     for name in () if own else llvm.declared(module):
-        if name not in EXTERNALS | INTRINSICS | HOSTS and not _INTRINSIC.match(name):
+        if name not in EXTERNALS | INTRINSICS | HOSTS | defined and not _INTRINSIC.match(name):
             raise InternalError(f"generated code calls {name!r}, which is not among the functions it may call")
+    llvm.make_internal(module, defined)
     llvm.optimize(module, target.triple, target.cpu, target.features)
     return module
 
@@ -62,11 +67,6 @@ def object_code(target: Target, *texts: str, effort: int = 3, own: bool = False)
     return run_exclusively(
         lambda: llvm.emit_object(optimized(target, *texts, own=own), target.triple, target.cpu, target.features, effort)
     )
-
-
-def linked_text(target: Target, *texts: str) -> str:
-    """Return the LLVM IR of modules, linked into one, after LLVM's passes."""
-    return run_exclusively(lambda: str(optimized(target, *texts)))
 
 
 @dataclass(slots=True)
