@@ -212,8 +212,7 @@ def may_reassociate(options: Options) -> bool:
 
 def threads_for(target: Target, options: Options) -> int:
     """Return the number of threads of a kernel: one where no run time brings others."""
-    machine, *rest = target.triple.split("-")
-    return options.thread_count if machine in ("x86_64", "aarch64") and "linux" in rest else 1
+    return 1 if target.triple.startswith("wasm") else options.thread_count
 
 
 def print_scop(scop: Scop) -> str:

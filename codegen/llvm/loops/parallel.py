@@ -272,7 +272,7 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
     b.line(f"{together}:")
     runtime, table, function, at, user, rc = (b.name() for _ in range(6))
     b.top.lines += [
-        f"  {table} = getelementptr ptr, ptr %integers, i64 {len(code.kernel.integers)}",
+        f"  {table} = getelementptr i64, ptr %integers, i64 {len(code.kernel.integers)}",
         f"  {runtime} = load ptr, ptr {table}, align 8",
         f"  {at} = getelementptr ptr, ptr {runtime}, i64 {int(Runtime.PARALLEL_FOR)}",
         f"  {function} = load ptr, ptr {at}, align 8",
