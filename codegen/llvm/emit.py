@@ -48,15 +48,11 @@ def emit(kernel: KernelIR, target: Target) -> str:
 
 def builder_for(target: Target, fastmath: str = "") -> IRBuilder:
     """Return a builder that knows what the target's instructions can do."""
-    arm = target.triple.startswith(("aarch64", "arm64"))
-    x86 = target.triple.startswith("x86_64")
-    features = target.features.split(",")
-    level = x86 and (target.cpu in ("x86-64-v3", "x86-64-v4") or "+avx2" in features)
     return IRBuilder(
         fastmath,
-        native_half=arm or (x86 and ("+f16c" in features or level)),
-        native_maximum=arm or target.triple.startswith("wasm"),
-        native_fma=arm or (x86 and ("+fma" in features or level)),
+        native_half=target.half,
+        native_maximum=target.maximum,
+        fma=target.fma,
         avx512=target.masks,
         dots=target.dot_products,
         dot_lanes=target.lanes(4),

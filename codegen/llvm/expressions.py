@@ -78,7 +78,7 @@ class LlvmExpressions(EmitterScope):
             return memory.select_value(self.b, c.re, x, y)
         if expr.op == "multiply_add":
             *factors, total = expr.args
-            if self.b.native_fma:
+            if self.b.fma != "none":
                 return self.fused(self.value(total), tuple(factors))
             return self.value(Op("add", (total, Op("mul", tuple(factors), expr.dtype)), expr.dtype))
         if expr.op == "join":

@@ -20,7 +20,7 @@ EXTERNALS = frozenset({*(f"{n}{s}" for n in _LIBM for s in ("", "f")), "memset",
 
 def define(b: IRBuilder, op: str, dtype: DType, lanes: int) -> vecmath.FunctionDefinition:
     """Return vecmath's definition, its text and declarations noted in the module."""
-    definition = vecmath.function(op, dtype, lanes, fma=b.native_fma, avx512=b.avx512)
+    definition = vecmath.function(op, dtype, lanes, fma=b.fma == "fused", avx512=b.avx512)
     stack = [definition]
     while stack:
         d = stack.pop()

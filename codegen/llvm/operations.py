@@ -45,8 +45,8 @@ def flop(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
 
 
 def multiply_add(b: IRBuilder, x: Reg, y: Reg, z: Reg) -> Reg:
-    """Return x * y + z, rounded once."""
-    return b.intrinsic("fma", x, y, z, flags=True)
+    """Return x * y + z, rounded once where the target surely does so."""
+    return b.intrinsic("fma" if b.fma == "fused" else "fmuladd", x, y, z, flags=True)
 
 
 def _fills_register(b: IRBuilder, elem: str, lanes: int) -> bool:

@@ -127,7 +127,7 @@ def _contracted(e: LlvmExpressions, stmt: Store) -> ElementValue:
     """Return the stored value; products in `x += a*b + ...` are fused multiply-adds: reductions may be contracted."""
     match stmt.value:
         case Op(op="add", args=(Load(predicate=None) as old, *terms), dtype=dtype) if (
-            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.native_fma and same_element(stmt, old)
+            dtype.kind in "fc" and dtype.real.itemsize >= 4 and e.b.fma != "none" and same_element(stmt, old)
         ):
             total = e.value(old)
             for term in terms:

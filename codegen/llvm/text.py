@@ -101,7 +101,7 @@ class IRBuilder:
     """Writes instructions of one function.
 
     `native_half`: the target converts f16 in hardware; `native_maximum`: it has NaN-propagating minimum and maximum;
-    `native_fma`: it fuses multiply-add; `avx512`: it has that set's registers of 64 bytes; `dots`: its
+    `fma`: whether its multiply-adds round once (see Target); `avx512`: it has that set's registers of 64 bytes; `dots`: its
     instructions on products of narrow integers, in up to `dot_lanes` lanes. `extrema`: minima and maxima by their register: what
     they are where neither operand is NaN, and the operands. `clears`: the buffers that hold zeros when the function begins, with
     how many lines they have."""
@@ -112,13 +112,13 @@ class IRBuilder:
         *,
         native_half: bool = True,
         native_maximum: bool = False,
-        native_fma: bool = True,
+        fma: str = "fused",
         avx512: bool = False,
         dots: tuple[DotProduct, ...] = (),
         dot_lanes: int = 4,
     ) -> None:
         self.native_half, self.native_maximum = native_half, native_maximum
-        self.native_fma, self.avx512 = native_fma, avx512
+        self.fma, self.avx512 = fma, avx512
         self.dots = {r.op: r for r in dots}
         self.dot_lanes = dot_lanes
         self.regions: list[Region] = [Region("entry")]

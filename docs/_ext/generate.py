@@ -43,6 +43,7 @@ def write_all() -> None:
         "environment.md": environment,
         "options.md": options,
         "functions.md": functions,
+        "targets.md": targets,
         "passes.md": passes,
         "folders.md": folders,
         "layers.svg": layers,
@@ -186,6 +187,39 @@ LISTS = (
     ("kernel", "MACHINE", "Kernel level: the machine's form", "They run just before LLVM IR is written."),
     ("kernel", "GPU", "Kernel level: a GPU", "They run before CUDA C is written."),
 )
+
+
+def targets() -> str:
+    """Return the tables of processors, one row a file of polyker/machine."""
+    from polyker.machine.known import INSTRUCTION_SETS, KNOWN
+
+    def alike(one: Any) -> list[str]:
+        """Return the other names of an instruction set: of systems, and without one."""
+        facts = (one.cpu, one.features, one.vector_bytes)
+        return [
+            f"`{t.name}`" for t in KNOWN.values() if (t.cpu, t.features, t.vector_bytes) == facts and t.name != one.name
+        ]
+
+    rounding = {"fused": "rounded once", "none": "rounded twice", "either": "rounded once or twice"}
+    rows = []
+    for one in map(KNOWN.__getitem__, INSTRUCTION_SETS):
+        width = f"{one.vector_registers} of {8 * one.vector_bytes} bits" if one.vector_bytes > 1 else "none"
+        width += ", masked" if one.masked else ""
+        rows.append(
+            (f"`{one.name}`", ", ".join(alike(one)), width, rounding[one.fma], "yes" if one.half else "by integers")
+        )
+    head = ("target", "the same instructions", "vectors", "multiply-adds", "f16 conversions")
+    cores: dict[str, list[str]] = {}
+    for one in KNOWN.values():
+        if one.name == f"cpu:{one.cpu}" and one.name not in INSTRUCTION_SETS:
+            facts = (one.triple, one.vector_bytes, one.masked, one.fma)
+            found = map(KNOWN.__getitem__, INSTRUCTION_SETS)
+            level = next(t.name for t in found if (t.triple, t.vector_bytes, t.masked, t.fma) == facts)
+            cores.setdefault(level, []).append(f"`{one.name}`")
+    named = table(
+        ("cores", "instructions of"), ((", ".join(names), f"`{level}`") for level, names in sorted(cores.items()))
+    )
+    return f"{table(head, rows)}\n{named}"
 
 
 def passes() -> str:

@@ -15,10 +15,20 @@ TABLES: dict[str, dict[str, type | int]] = {
 }
 # What only a file has that code can be compiled for by name: of a core that runs, LLVM and the system say it.
 _OF_TARGETS: dict[str, dict[str, type | int]] = {
-    "vector": {"bytes": int, "registers": int, "masked": bool},
+    "vector": {
+        "bytes": int,
+        "registers": int,
+        "masked": bool,
+        "multiply_add": str,
+        "half": bool,
+        "maximum": bool,
+        "widest": int,
+    },
     "caches": {"size": int, "line": int, "ways": int},
 }
-_NAMES = ("cores", "target", "triple", "cpu", "features")
+_NAMES = ("cores", "target", "triple", "cpu", "features", "names", "level", "systems", "like", "extra")
+# How multiply-adds round.
+_ROUNDINGS = ("none", "fused", "either")
 
 
 def check(facts: Mapping[str, Any]) -> None:
@@ -50,6 +60,8 @@ def _check_table(name: str, table: Any, known: Mapping[str, type | int]) -> None
 def _is_sound(value: Any, kind: type | int) -> bool:
     if kind is bool:
         return isinstance(value, bool)
+    if kind is str:
+        return value in _ROUNDINGS
     if isinstance(kind, int):
         return isinstance(value, list) and 0 < len(value) <= kind and all(_is_sound(v, float) for v in value)
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
@@ -60,6 +72,8 @@ def _is_sound(value: Any, kind: type | int) -> bool:
 def _said(kind: type | int) -> str:
     if kind is bool:
         return "true or false"
+    if kind is str:
+        return f"one of {', '.join(_ROUNDINGS)}"
     if isinstance(kind, int):
         return f"a list of up to {kind} positive numbers"
     return "a whole number from 0 on" if kind is int else "a positive number"

@@ -1,13 +1,14 @@
 """Processors known by name: what the files of this folder say, one a processor.
 
-A file with `target` describes one that code can be compiled for by that name: a level of an instruction set, or a GPU. A file
-with `cores` has the facts that were measured of cores of these names (LLVM's); what it does not say is as in any core.
+A file with `target` describes one that code can be compiled for by that name: a level of an instruction set, or a GPU. Its
+`systems` are those whose objects are made of the same code. A file with `cores` has the facts that were measured of cores of
+these names (LLVM's); what it does not say is as in any core, and the instructions are those of the target that it is `like`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -20,6 +21,13 @@ from polyker.machine.model import Cache, Gpu, Memory, Target
 # Bytes a cycle of a multiprocessor's shared memory: 32 banks of 4 bytes (CUDA C++ Programming Guide). How many times as fast as
 # memory the second cache is read (microbenchmarks of A100 and H100 say 2 to 3).
 SHARED_READ, L2_READ = 128.0, 2.0
+# The triples of systems, by the names that targets have of them.
+_TRIPLES = {
+    "linux-gnu": "{}-unknown-linux-gnu",
+    "windows-msvc": "{}-pc-windows-msvc",
+    "windows-gnu": "{}-w64-windows-gnu",
+    "macos": "{}-apple-macosx11.0",
+}
 
 
 @cache
@@ -69,8 +77,34 @@ def _processor(found: Mapping[str, Any]) -> Target:
     plain = Target(
         found["target"], found["triple"], found["cpu"], found["features"], vector["bytes"], vector["registers"],
         vector["masked"], ports["fma"], ports["fma_latency"], caches, dot=most_terms(found["triple"], found["features"]),
+        fma=vector["multiply_add"], half=vector.get("half", False), maximum=vector.get("maximum", False),
+        widest=vector.get("widest", 8),
     )  # fmt: skip
     return with_facts(plain, found)
+
+
+def _named(found: Mapping[str, Any]) -> Iterator[Target]:
+    """Yield the targets of one file: by the name of its own, by others, and on other systems."""
+    own = _processor(found)
+    yield own
+    for name in found.get("names", ()):
+        yield replace(own, name=name)
+    machine = own.triple.split("-")[0]
+    for system in found.get("systems", ()):
+        name = f"{machine}-{system}" + (f"+{found['level']}" if "level" in found else "")
+        if name != own.name:
+            yield replace(
+                own, name=name, triple=_TRIPLES[system].format(machine).replace("aarch64-apple", "arm64-apple")
+            )
+
+
+def _cores(found: Mapping[str, Any], levels: Mapping[str, Target]) -> Iterator[Target]:
+    """Yield the processors of a file, by LLVM's names."""
+    for cpu in found["cores"]:
+        level = levels[found["like"]]
+        features = ",".join(filter(None, (level.features, found.get("extra", {}).get(cpu))))
+        dot = most_terms(level.triple, features)
+        yield with_facts(replace(level, name=f"cpu:{cpu}", cpu=cpu, features=features, dot=dot), found)
 
 
 def _gpu(found: Mapping[str, Any]) -> Target:
@@ -93,7 +127,10 @@ def _by_name(targets: list[Target]) -> dict[str, Target]:
     return {t.name: t for t in targets}
 
 
-KNOWN = _by_name([_processor(f) for f in _described() if "triple" in f])
+_LEVELS = _by_name([t for f in _described() if "triple" in f for t in _named(f)])
+# Of the names that targets have, one an instruction set.
+INSTRUCTION_SETS = tuple(f["target"] for f in _described() if "triple" in f)
+KNOWN = _LEVELS | _by_name([t for f in _described() if "like" in f for t in _cores(f, _LEVELS)])
 GPUS = _by_name(
     sorted((_gpu(f) for f in _described() if "arch" in f), key=lambda t: (len(t.cpu.strip("a")), t.cpu, t.name))
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from typing import Literal
 
 from polyker.ir.instructions import DotProduct, instructions
 
@@ -136,7 +137,9 @@ class Target:
     `dot`: how many products of narrow integers, side by side in 32 bits, one instruction adds up at most, 1 where there is none;
     `dot_products` are these instructions. `native_bytes`: width of the vectors that pass through the core whole, 0 for all; wider
     ones pass in two halves. `add_pipes`: additions and extrema a cycle by pipes of their own, 0 where those of multiply-adds take
-    them.
+    them. `fma`: whether multiply-adds round once: `fused`, `none`, or `either` as the machine likes. `half`: whether instructions
+    convert f16; `maximum`: whether there are minima and maxima that are NaN where one argument is; `widest`: bytes of the largest
+    element of a vector.
     """
 
     name: str
@@ -156,6 +159,10 @@ class Target:
     add_pipes: int = 0
     memory: Memory = Memory()
     prefetch: PrefetchPolicy = PrefetchPolicy()
+    fma: Literal["none", "fused", "either"] = "none"
+    half: bool = False
+    maximum: bool = False
+    widest: int = 8
 
     def cache(self, level: int) -> Cache:
         """Return the cache of a level, 1 the nearest; the outermost one where there are fewer."""
@@ -197,4 +204,4 @@ class Target:
 
     def lanes(self, itemsize: int) -> int:
         """Return how many elements of `itemsize` bytes a vector register holds."""
-        return max(1, self.vector_bytes // itemsize)
+        return max(1, self.vector_bytes // itemsize) if itemsize <= self.widest else 1

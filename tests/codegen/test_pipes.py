@@ -197,7 +197,7 @@ def test_a_negative_product_is_added_as_it_is() -> None:
 
 @pytest.mark.parametrize("op", ["fused_add", "fused_sub"])
 def test_copies_of_one_value_stay_apart(op: str) -> None:
-    b = IRBuilder(native_fma=True, avx512=True)
+    b = IRBuilder(avx512=True)
     x = Reg("%x", "float", 16, 0)
     one, two = copied(b, x), copied(b, x)
     assert one != two
@@ -265,7 +265,7 @@ def test_parts_of_registers_are_as_whole_ones(lanes: int, kind: DType, op: str, 
 
 @pytest.mark.parametrize("lanes", [2, 3, 32])
 def test_vectors_that_fill_no_register_are_added(lanes: int) -> None:
-    b = IRBuilder(native_fma=True, avx512=True)
+    b = IRBuilder(avx512=True)
     x = Reg("%x", "float", lanes, 0)
     fused(b, "add", x, copied(b, x), pk.f32)
     assert not any("asm" in line for region in b.regions for line in region.lines)

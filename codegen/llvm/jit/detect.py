@@ -9,7 +9,7 @@ from pathlib import Path
 
 from polyker.errors.base import failure
 from polyker.ir.instructions import most_terms
-from polyker.machine.known import GPUS, KNOWN, facts_of, with_facts
+from polyker.machine.known import GPUS, INSTRUCTION_SETS, KNOWN, facts_of, with_facts
 from polyker.machine.model import Cache, Target
 from polyker.machine.saved import saved_facts
 
@@ -56,7 +56,8 @@ def host() -> Target:
 
     cpu, features = llvm.host_cpu(), llvm.host_features()
     have = set(features.split(","))
-    if platform.machine() in ("aarch64", "arm64"):
+    arm = platform.machine() in ("aarch64", "arm64")
+    if arm:
         width, registers = 16, 32
     elif {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= have:
         width, registers = 64, 32
@@ -65,13 +66,14 @@ def host() -> Target:
     masked = width == 64
     dot = most_terms(llvm.host_triple(), features)
     found = Target(
-        "cpu", llvm.host_triple(), cpu, features, width, registers, masked, 2, 4, _caches(), _cores(), None, dot
-    )
+        "cpu", llvm.host_triple(), cpu, features, width, registers, masked, 2, 4, _caches(), _cores(), None, dot,
+        fma="fused" if arm or "+fma" in have else "none", half=arm or "+f16c" in have, maximum=arm,
+    )  # fmt: skip
     return with_facts(with_facts(found, facts_of(cpu)), saved_facts(cpu))
 
 
 def target(name: str | Target = "cpu") -> Target:
-    """Return the target of a name: `cpu` (this machine), `cpu:x86-64-v3` and the like, `aarch64-linux-gnu`, `wasm32`,
+    """Return the target of a name: `cpu` (this machine), `x86-64-v3`, `aarch64-linux-gnu+sve`, `cpu:znver4`, `wasm32`,
     `cuda:sm_80`, `cuda:sm_90a` and the like, `cuda-sim` (CUDA kernels run by this machine's processor).
 
     Raises CompileError for an unknown name, with those that are known.
@@ -91,4 +93,4 @@ def target(name: str | Target = "cpu") -> Target:
 
     if name == "cuda":
         raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(GPUS))
-    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*KNOWN, *GPUS)))
+    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*INSTRUCTION_SETS, *GPUS)))
