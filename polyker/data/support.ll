@@ -1,4 +1,4 @@
-; What polyker/export/support.py makes functions of: a section each, `${...}` is filled in there.
+; What polyker/export/closing/support.py makes functions of: a section each, `${...}` is filled in there.
 
 ;; trunc
 define ${F} @trunc${s}(${F} %x) #0 {

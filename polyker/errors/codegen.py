@@ -5,10 +5,7 @@ from __future__ import annotations
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, InternalError, register
 
 UNKNOWN_TARGET = register(
-    "PK601",
-    CompileError,
-    "unknown target {name!r}",
-    "known targets: cpu (this machine), {known}; the documentation has systems and cores",
+    "PK601", CompileError, "unknown target {name!r}", "known targets: cpu (this machine), {known}, and more"
 )
 UNKNOWN_CPU = register(
     "PK603",

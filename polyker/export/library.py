@@ -26,7 +26,7 @@ from polyker.errors.export import (
 )
 from polyker.errors.given import is_a
 from polyker.export.archive import archive
-from polyker.export.closed import closed_object, closed_text
+from polyker.export.closing.closed import closed_object, closed_text
 from polyker.export.entry import Subject, entry, scratch_bytes, told
 from polyker.export.header import header
 from polyker.export.javascript import RESERVED, declarations, glue

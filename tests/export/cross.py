@@ -23,7 +23,7 @@ import numpy as np
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import host, target
-from polyker.export.symbols import undefined
+from polyker.export.closing.symbols import undefined
 from tests.export.operators import CASES, FEW, Array, Case, kernel
 
 SECONDS = 120
@@ -196,6 +196,7 @@ def _split(raw: bytes, names: Sequence[str], data: Mapping[str, Array]) -> dict[
 
 def _by_wasm(image: bytes, file: Path, data: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
     import wasmtime
+
     from polyker.export.wasm import linked
 
     names, scratch, runtime, size_names = _parameters(file)

@@ -12,9 +12,9 @@ from polyker.codegen.llvm.jit import binding as llvm
 from polyker.codegen.llvm.jit.build import object_code
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import ArgumentError, InternalError
-from polyker.export.closed import closed_object
-from polyker.export.support import definitions
-from polyker.export.symbols import undefined
+from polyker.export.closing.closed import closed_object
+from polyker.export.closing.support import definitions
+from polyker.export.closing.symbols import undefined
 from polyker.machine.known import KNOWN
 from tests.export.operators import CASES, FEW, kernel
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from polyker.codegen.llvm.jit import binding as llvm
 from polyker.codegen.llvm.jit.build import HOSTS, optimized
 from polyker.errors.base import InternalError
-from polyker.export.support import SHARED, definitions
-from polyker.export.symbols import undefined
+from polyker.export.closing.support import SHARED, definitions
+from polyker.export.closing.symbols import undefined
 from polyker.machine.model import Target
 from polyker.process.jobs import run_exclusively
 
 
 def closed_object(target: Target, *texts: str, effort: int = 3) -> bytes:
-    """Return the object file of LLVM IR modules, in which all that it calls is defined but the host's functions; `effort`: 0 to 3.
+    """Return the object file of LLVM IR modules, which defines all that it calls but a host's functions; `effort`: 0 to 3.
 
     Raises InternalError where LLVM calls what is not in the table of such functions.
     """
