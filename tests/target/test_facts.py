@@ -105,6 +105,7 @@ def test_a_processor_is_one_file(tmp_path: Path) -> None:
         ("memory = 3", "`memory` is no table"),
         ("[caches]\nread = 3.0", "`caches` is [[caches]], one a level"),
         ("[vector]\nbytes = 32", "`vector.bytes` is no fact of a core where no `triple` is; known are native_bytes"),
+        ('[vector]\nmultiply_add = "fused"', "`vector.multiply_add` is no fact of a core where no `triple` is"),
         ("[memory]\nraed = 3.0", "`memory.raed` is no fact of a core; known are read, side_by_side"),
         ("[memory]\nread = -3.0", "`memory.read = -3.0` is not a positive number"),
         ("[memory]\nread = inf", "`memory.read = inf` is not a positive number"),
@@ -200,3 +201,9 @@ def test_the_doctor_saves_what_it_measures_only_when_it_is_told_to(
     assert saved.saved_facts(host().cpu)["ports"] == {"add": 2}
     alone = CliRunner().invoke(commands, ["doctor", "--save"])
     assert alone.exit_code == 2 and "give both" in alone.output
+
+
+def test_how_multiply_adds_round_is_one_of_three_ways() -> None:
+    facts = {"triple": "x86_64-unknown-linux-gnu", "vector": {"multiply_add": "twice"}}
+    with pytest.raises(ValueError, match="'twice'` is not one of none, fused, either"):
+        check(facts)
