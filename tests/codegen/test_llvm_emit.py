@@ -7,7 +7,6 @@ import pytest
 
 from polyker.codegen.ir.kernel import Const, For, Guard, If, KernelIR, Let, Load, LoopKind, Op, Store
 from polyker.codegen.llvm.jit.detect import host, target
-from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32, f64
 from tests.codegen.support import C, V, check_same, index, run_native, vector_buffer
 from tests.passes import emit
@@ -75,8 +74,6 @@ def test_no_fast_math_flag_stands_unless_asked_for():
     assert not flags.search(text(loop(updated(product(LOAD, LOAD)), Store("B", I, product(LOAD, LOAD)))))
     asked = text(loop(Store("B", I, product(LOAD, LOAD))), fastmath=("nnan", "nsz"))
     assert "fmul nnan nsz float" in asked
-    with pytest.raises(InternalError, match="quick"):
-        text(fastmath=("quick",))
 
 
 def test_names_of_the_kernel_do_not_reach_the_text():
