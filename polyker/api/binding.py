@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from polyker.api.definition import Definition
@@ -66,6 +65,9 @@ class Binding:
         sized = tuple(sorted(sizes.items()))
         chosen = None if given is None else given[0]
         self.key = (definition.identity, types, sized, target, options.code_key, chosen)
+        # Not `cached_property`, whose lock a child of a fork could find held by a thread that is not there.
+        self._typed: TypedProgram | None = None
+        self._kept_key: str | None = None
 
     def compiled(self) -> Compiled:
         """Return the program with its kernels, none of which is made yet."""
@@ -75,27 +77,30 @@ class Binding:
             self._call_record(), self._executable, lambda: self.typed, self._why_elsewhere(), classes=classes
         )
 
-    @cached_property
+    @property
     def typed(self) -> TypedProgram:
         """The typed program; raises ShapeError, DTypeError, CompileError."""
-        return self._bound(self._named, self.sizes)
+        if self._typed is None:
+            self._typed = self._bound(self._named, self.sizes)
+        return self._typed
 
     @property
     def _named(self) -> dict[str, TensorType]:
         return dict(zip(self.definition.signature.inputs, self.types, strict=True))
 
-    @cached_property
+    @property
     def _base_key(self) -> str | None:
         """The digest of all that the kernels depend on; None where they are not kept, as those of GPUs are not."""
-        if self._target_name.startswith("cuda"):
-            return None
+        if self._kept_key is not None or self._target_name.startswith("cuda"):
+            return self._kept_key
         from polyker.codegen.llvm.jit.own import host_key
 
         place = host_key() if self.target == "cpu" else self.target
         types = tuple((t.dtype.name, t.shape, t.weak) for t in self.types)
-        return digest(self.key[0], types, *self.key[2:], place, versions())
+        self._kept_key = digest(self.key[0], types, *self.key[2:], place, versions())
+        return self._kept_key
 
-    @cached_property
+    @property
     def _disk_key(self) -> str | None:
         """The same, None where the disk cache is left alone."""
         return None if disk.is_bypassed() else self._base_key
@@ -181,7 +186,7 @@ class Binding:
             record, address, code, lambda: self._artifact(kept.layouts, kept.likely), kept.image, kept.key
         )
 
-    @cached_property
+    @property
     def _runs_here(self) -> bool:
         from polyker.codegen.llvm.jit.own import is_supported
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
@@ -77,7 +76,7 @@ class Compiled:
         self.plans: dict[Hashable, CallPlan] = {}
         self._own = {k: record.inputs.index(n) for k, n in enumerate(record.outputs) if n in record.inputs}
 
-    @cached_property
+    @property
     def typed(self) -> TypedProgram:
         """The typed program, bound once more where the record came from the disk."""
         return self._bound()

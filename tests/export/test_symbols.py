@@ -40,7 +40,9 @@ define double @other(double %x) nounwind {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_object_leaves_a_symbol_undefined(name: str, tmp_path: Path) -> None:
-    for number, case in enumerate(FEW):
+    for number, case in enumerate(
+        FEW[NAMES.index(name) % 2 :: 2]
+    ):  # every other one, those of the next target the others
         file = tmp_path / f"k{number}.o"
         kernel(CASES[case], name).export(file)
         assert undefined(file.read_bytes()) == frozenset(), case

@@ -25,7 +25,9 @@ from polyker.ir.dtypes import DTYPES
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
+from polyker.pipeline.record import record_of
 from polyker.poly.binding.bind import bind
+from polyker.poly.checks import call_record
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
@@ -34,6 +36,7 @@ from polyker.rewrite.normalise.widen_reductions import widen_reductions
 from polyker.rewrite.reductions.contraction_order import contract
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
+from polyker.runtime.executable import Executable
 from polyker.schedule.nests.text_order import default_schedule
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
@@ -75,7 +78,12 @@ def check(case: Case, got: tuple[Any, ...], rng: random.Random) -> tuple[str, li
     types = {i.name: o.type for i, o in zip(case.inputs, operands, strict=True)}
     typed = bind(parsed(case.text), types, dict(case.sizes), acc=acc)
     steps: list[TreeStep] = []
-    compiled = Compiled(typed, lambda layouts, likely: stepped(typed, layouts, host(), rng, steps))
+
+    def build(layouts: tuple[Layout, ...], likely: object) -> Executable:
+        artifact = stepped(typed, layouts, host(), rng, steps)
+        return Executable(record_of(artifact), artifact.code.address, artifact.code, artifact)
+
+    compiled = Compiled(call_record(typed), build, lambda: typed)
     try:
         results, _ = compiled.run(operands, {}, [None] * len(typed.outputs))
     except CompileError as error:

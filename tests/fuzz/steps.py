@@ -34,6 +34,7 @@ from polyker.edit.step import EditStep, step_of
 from polyker.errors import CompileError, CompileTimeout, LegalityError, PolykerError, ScheduleError, ShapeError
 from polyker.errors.shapes import ISL_QUOTA
 from polyker.ir.typed import Role
+from polyker.poly.checks import call_record
 from polyker.poly.scop import parameters
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
@@ -184,7 +185,8 @@ class _Truths:
         typed = state_of(s).typed
         arrays = arrays_of(case)
         operands = [operand(arrays[i.name], i.name) for i in case.inputs]
-        own = Compiled(typed, lambda layouts, likely: None).sizes(operands, dict(case.sizes))  # type: ignore[arg-type, return-value]
+        unused: Any = None
+        own = Compiled(call_record(typed), unused, unused).sizes(operands, dict(case.sizes))
         more = ({n: rng.choice([v, 1, 2, 3, 4, 5, 7, 9, 13]) for n, v in own.items()} for _ in range(5 * bool(own)))
         self.sizes = [own, *more]
         self.names = typed.sizes

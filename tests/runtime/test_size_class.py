@@ -10,7 +10,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
-from polyker.runtime.size_class import LARGEST, least, rounded
+from polyker.runtime.size_class import MAX_CLASS_SIZE, least, rounded
 from tests.artifacts import artifacts_of, compiled_of
 
 
@@ -24,7 +24,7 @@ def test_short_sizes_stand_for_themselves_and_longer_ones_for_what_a_tile_of_the
     assert [rounded(n) for n in (33, 41, 60, 65, 100, 129, 1000)] == [40, 48, 64, 80, 112, 160, 1024]
     assert [rounded(n) for n in (1024, 1025, 2000, 2500, 10_000, 40_000)] == [1024, 1024, 1024, 4096, 16384, 65536]
     assert all(n <= rounded(n) <= 1.42 * n for n in range(17, 1025))
-    assert rounded(1 << 61) == LARGEST
+    assert rounded(1 << 61) == MAX_CLASS_SIZE
     steps = [rounded(n) for n in range(1, 3000)]
     assert steps == sorted(steps)
 
