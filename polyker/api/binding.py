@@ -150,12 +150,9 @@ class Binding:
             found = self._read(key, layouts, likely)  # which another process may have made meanwhile
             if found is None:
                 found = self._made(layouts, likely, key)
-                disk.write(CacheEntry("kernel", key, self._about, self.encoded(found), found.image))
+                record = encode(found.record, self.definition.text)
+                disk.write(CacheEntry("kernel", key, self._about, record, found.image))
             return found
-
-    def encoded(self, executable: Executable) -> str:
-        """Return the record of a kernel as JSON."""
-        return encode(executable.record, self.definition.text)
 
     def adopt(self, compiled: Compiled, kept: Iterable[KeptKernel]) -> None:
         """Add kernels that were pickled to those of the binding, where they are of this compiler and for this machine."""

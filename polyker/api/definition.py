@@ -1,4 +1,4 @@
-"""What an operator computes: a text, parsed only when something asks for its program, or a program that was built."""
+"""What an operator computes: a text, parsed only when its program is needed, or a program that was built."""
 
 from __future__ import annotations
 

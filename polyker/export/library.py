@@ -214,11 +214,11 @@ def module_of(exports: Sequence[Export], target: Target) -> ExportedModule:
     names: set[str] = set()
     subjects, texts, constants = [], [], []
     for export in exports:
-        own = {f"{function_name(export.name)}{end}" for end in ("", "_scratch", "_error")}
-        if names & own:
-            raise failure(SAME_EXPORT_NAME, name=export.name)
-        names |= own
+        function_name(export.name)
         subject, values = _subject(export, target)
+        if not names.isdisjoint(subject.symbols):
+            raise failure(SAME_EXPORT_NAME, name=export.name)
+        names.update(subject.symbols)
         subjects.append(subject)
         texts.append(_text(export, subject, values))
         constants.append(values)

@@ -119,8 +119,8 @@ def _has_shape(lines: EntryLines, place: str, tensor: TensorRecord) -> str:
         single = lines.new(f"or i1 {stride}, {lines.new(f'icmp eq i64 {extent}, 1')}")
         dense = lines.new(f"and i1 {dense}, {single}")
         step = lines.new(f"mul i64 {step}, {extent}")
-    loose = lines.new(f"or i1 {none}, {empty}")
-    return lines.new(f"and i1 {holds}, {lines.new(f'or i1 {loose}, {dense}')}")
+    unconstrained = lines.new(f"or i1 {none}, {empty}")
+    return lines.new(f"and i1 {holds}, {lines.new(f'or i1 {unconstrained}, {dense}')}")
 
 
 def _argument(lines: EntryLines, subject: Subject, place: str, tensor: TensorRecord) -> str:

@@ -127,6 +127,12 @@ def test_tvm_ffi_calls_it(tmp_path: Path) -> None:
         function(given[0], given[1], given[0], given[3])
 
 
+def test_names_that_would_meet_another_s_entry_are_refused(tmp_path: Path) -> None:
+    kernel = pk.op("y[i] = x[i]").compile(pk.f32[3], threads=1)
+    with pytest.raises(pk.ArgumentError, match="two operators are exported as"):
+        pk.export_library(tmp_path / "f.o", {"f": kernel, "f_dlpack": kernel}, abi="dlpack")
+
+
 def test_other_interfaces_are_refused(tmp_path: Path) -> None:
     with pytest.raises(pk.ArgumentError, match="c, dlpack, tvm-ffi"):
         pk.op("y[i] = x[i]").compile(pk.f32[3]).export(tmp_path / "f.o", abi="java")
