@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # Called as spelling(module, *inputs, out=...): returns the result, written to `out` where the peer can; `out` may be None.
@@ -21,8 +21,7 @@ DTYPES = {
 ALIGNMENT = 64  # bytes; a cache line, so that no contestant is given a worse array than another
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """An input: its name in the text, dtype (polyker's name) and shape.
 
     `values`: "normal", "positive" (0.5 to 1.5), "unit" (0 to 1), "index" (0 to `bound`), "bool" (one in 16 true),
@@ -41,8 +40,7 @@ class Operand:
         return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An operator with its shapes and all its spellings.
 
     `text`, `fixed`: as for `pk.op`; `flops`: a multiply-add counts as two, None where memory is the bound; `bytes`: what any
@@ -68,8 +66,7 @@ class Problem:
         return self.moved if self.moved is not None else sum(o.bytes for o in (*self.inputs, self.output))
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A problem of the list, made when it is asked for.
 
     `family` and `group`: where its ratio counts; `make(**sizes, **settings)` returns the Problem; only `sizes` shrink.

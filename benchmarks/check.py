@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from benchmarks.case import DTYPES, Array, Problem
 
@@ -26,8 +26,7 @@ TIES = 1e-4
 CONFIDENCE = 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """The reference result, and the largest error allowed (one number, or one an element)."""
 
     value: Array

@@ -7,11 +7,11 @@ import importlib.metadata
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from benchmarks.case import Array, Problem, Spelling, empty
 from benchmarks.loops import compiled
@@ -24,8 +24,7 @@ PEERS = tuple(DISTRIBUTIONS)
 CLEAR = 0x7F  # the byte that an array is filled with before it is checked: no result looks like it
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
+class Contestant(Struct, frozen=True):
     """A prepared call. `out`: the array that `call` writes, None where it returns a new one; `compile`: seconds, if any."""
 
     name: str

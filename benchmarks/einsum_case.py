@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from benchmarks.case import Operand, Problem, Spelling
 
@@ -91,8 +91,7 @@ def _tblis(subscripts: str) -> Spelling:
     return lambda tblis, *xs, out: tblis.einsum(subscripts, *xs, out=out)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """A view of an array (numpy's or torch's): its axes in another order, `None` for a new one of extent 1."""
 
     order: tuple[int, ...]
@@ -111,8 +110,7 @@ def aligned(term: str, target: str) -> View:
     return View(order, tuple(slice(None) if x in term else None for x in target))
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """A matrix product of views: `swapped` says that the second operand holds the result's rows."""
 
     swapped: bool

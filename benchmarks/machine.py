@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from msgspec import Struct
 
 from polyker.codegen.llvm.jit.detect import target as find_target
 from polyker.explain import rates
@@ -27,8 +28,7 @@ def rounded(size: int) -> int:
     return max(4096, (size >> shift) << shift)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The measured machine: FLOP/s by dtype."""
 
     peaks: dict[str, float]
@@ -39,8 +39,7 @@ class Machine:
         return max(work, moved / bandwidth(rounded(moved)))
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(Struct):
     """Whether the core runs as fast as it has been seen to: virtual machines share theirs with others, unseen.
 
     Called, it takes some 0.1 ms of fused multiply-adds and touches no memory. `best`: the fewest seconds they took.

@@ -11,16 +11,16 @@ import json
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 ALLOWED = 0.1  # share by which the two may differ
 LARGE = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A program and the shapes of its inputs, all f32."""
 
     text: str

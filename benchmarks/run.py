@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from benchmarks import contestants
 from benchmarks.case import Case, Problem, arrays
@@ -17,8 +18,7 @@ from benchmarks.timing import Clock, Times, in_turns
 OURS = "polyker"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What one case gave. Times in seconds.
 
     `times`: contestant -> its times, of those whose results are right; `failures`: contestant -> why it does not count;
@@ -57,8 +57,7 @@ class Outcome:
         return self.floor / self.times[OURS].median if OURS in self.times else None
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How cases are run: see `python -m benchmarks cpu --help`."""
 
     peers: tuple[str, ...]

@@ -6,14 +6,14 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from benchmarks.run import OURS, Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """The ratios of one family: the geometric mean of each sub-family, their mean, the worst case.
 
     A case where polyker fails counts as the worst, 0, and stays out of the means.

@@ -6,8 +6,9 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from benchmarks.case import Case, arrays
 from benchmarks.machine import bandwidth, rounded
@@ -21,8 +22,7 @@ MOST, AWAKE = 2.0, 0.015
 AGAIN, PAUSE = 2, 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One case: seconds on one thread and on several; `memory`: the part of the former that moving its bytes takes on one core;
     `same`: whether both gave the same bits."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 ROUND = 2e-3  # seconds that a call is repeated for in one round
 HOPELESS = 6  # a call this many times slower than the quickest is not timed further: it is nobody's best peer
@@ -18,8 +19,7 @@ PAUSE = 1e-2  # seconds that it waits at a time
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """Seconds a call took, a round each; `rough`: it was far behind and is only estimated.
 
     `disturbed`: rounds in which the machine was slower than it can be, however often they were repeated.

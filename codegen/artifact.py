@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.decision import PassRun
@@ -12,6 +11,7 @@ from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram, TypedTensor
 from polyker.record.records import Failure, Integer
 from polyker.schedule.tree.nodes import ScheduleTree
+from polyker.structs import PartlyCompared
 
 
 class Code(Protocol):
@@ -25,8 +25,7 @@ class Code(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(PartlyCompared, frozen=True):
     """A compiled kernel for one typed program and one layout an argument.
 
     `arguments`: the typed names of the tensors whose data pointers are passed first, inputs before outputs; an in-out tensor
@@ -39,6 +38,8 @@ class Artifact:
     passes that ran, with what each took.
     """
 
+    UNCOMPARED: ClassVar = frozenset({"scheduled", "loops", "steps"})
+
     typed: TypedProgram
     layouts: tuple[Layout, ...]
     kernel: KernelIR
@@ -48,9 +49,9 @@ class Artifact:
     guards: Mapping[int, Failure]
     stages: Mapping[str, str]
     code: Code
-    scheduled: tuple[TypedProgram, ScheduleTree] | None = field(default=None, compare=False, repr=False)
-    loops: KernelIR | None = field(default=None, compare=False, repr=False)
-    steps: tuple[PassRun, ...] = field(default=(), compare=False, repr=False)
+    scheduled: tuple[TypedProgram, ScheduleTree] | None = None
+    loops: KernelIR | None = None
+    steps: tuple[PassRun, ...] = ()
 
     @property
     def products(self) -> tuple[tuple[str, tuple[str, str]], ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from polyker.einsum_frontend.lexer import Lexeme
@@ -36,6 +35,7 @@ from polyker.ir.dtypes import DTYPES, bool_
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS, Call, Cast, Dots, Expr, IndexExpr, Literal, Pad, Range, Read, Reduce
 from polyker.ir.functions import TABLE
 from polyker.ir.program import Declared, Loop, Node, Statement
+from polyker.structs import replace
 
 Children = list[Any]
 

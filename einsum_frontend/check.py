@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain as concat
 
 from polyker.einsum_frontend.names import MAX_COEFFICIENT, MAX_EXTENT, MAX_INDICES, MAX_OFFSET, TREE_DEPTH, TREE_SIZE
@@ -49,6 +48,7 @@ from polyker.ir.expr import (
 from polyker.ir.measure import measured
 from polyker.ir.printing import SYMBOLS, print_expr
 from polyker.ir.program import Loop, Node, Statement, print_statement
+from polyker.structs import replace
 
 _AFFINE = ("add", "neg", "mul", "floordiv", "mod")
 

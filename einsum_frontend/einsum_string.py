@@ -7,7 +7,8 @@ stand once are kept, sums of bool are `any`, and every operand is converted to o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.calls import (
@@ -32,8 +33,7 @@ DOTS = "..."
 Term = tuple[str, ...]  # labels, and DOTS where the ellipsis stands
 
 
-@dataclass(frozen=True, slots=True)
-class Subscripts:
+class Subscripts(Struct, frozen=True):
     """What the subscripts say: the labels of each operand, and of the output (None if it is implicit)."""
 
     terms: tuple[Term, ...]
@@ -128,8 +128,7 @@ def _checked(terms: tuple[Term, ...], output: Term | None) -> Subscripts:
     return Subscripts(terms, output)
 
 
-@dataclass(frozen=True, slots=True)
-class EinsumContraction:
+class EinsumContraction(Struct, frozen=True):
     """Subscripts for operands of known shapes: one label a dimension, and the extent of each label.
 
     The dimensions of `...` are labelled ".0", ".1" and so on from the last one forwards.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.einsum_frontend.check import check_measure
 from polyker.einsum_frontend.names import check_name
@@ -189,8 +189,7 @@ class Size(Expression):
         super().__init__(expr.SizeExpr(name))
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(Struct, frozen=True):
     """`index in lo:hi`, or an index alone."""
 
     range: expr.Range

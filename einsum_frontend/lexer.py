@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from polyker.einsum_frontend.names import (
     CONSTANTS,
@@ -71,8 +72,7 @@ _ADVICE = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Lexeme:
+class Lexeme(Struct, frozen=True):
     """A token: its type, as grammar.lark names it, and its text at [start_pos, end_pos) of the source.
 
     The parser generator takes it as one of its own tokens, which is where the names of the fields come from.

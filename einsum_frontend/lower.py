@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.einsum_frontend.check import (
     bounds,
@@ -35,10 +36,10 @@ from polyker.errors.syntax import (
 )
 from polyker.ir.expr import Dots, Expr, Read, SizeExpr, walk
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A statement with its number in the text and the numbers of the loops around it."""
 
     statement: Statement

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import ParseError, Source, advised
 from polyker.ir.program import Program
 from polyker.process.jobs import once
+from polyker.structs import replace
 
 if TYPE_CHECKING:  # lark is loaded with the first text
     from lark import Lark

@@ -13,15 +13,17 @@ and else a size, as is every other name in a bound or condition: N in `R[i] = X[
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import assert_never
+
+from msgspec import Struct
 
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import Span, failure
 from polyker.errors.syntax import NOT_IN_SCOPE, REUSED, SIZE_AS_INDEX, TENSOR_AS_INDEX, TENSOR_NEEDED
 from polyker.ir.expr import Call, Cast, Dots, Expr, IndexExpr, Literal, Range, Read, Reduce, SizeExpr, rebuild, walk
 from polyker.ir.program import Declared, Loop, Node, Statement
+from polyker.structs import replace
 
 
 class NamePlace(Enum):
@@ -36,8 +38,7 @@ class NamePlace(Enum):
     VALUE = "an expression"
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(Struct, frozen=True):
     """A bare name where it stands; `free` if no inline reduction around it gives it."""
 
     name: str
@@ -46,8 +47,7 @@ class Occurrence:
     span: Span | None
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
+class Kinds(Struct, frozen=True):
     """What the names of a program are; a name in none of the sets that stands bare in an expression is a 0-d tensor."""
 
     indices: frozenset[str]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from polyker.einsum_frontend.check import bounds, check_measure, warn_lacking
 from polyker.einsum_frontend.check import expressions as expressions_of
@@ -23,16 +24,14 @@ from polyker.ir.program import Declared, Loop, Node, Program
 MAX_LISTED = 4096  # parameters, outputs or sizes that are looked at; programs have less
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
+class Repeated(Struct, frozen=True):
     """A time loop around statements."""
 
     range: expr.Range
     body: tuple[StatementItem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """`name(parameters) -> outputs:` with its body."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import bool_
@@ -11,8 +12,7 @@ from polyker.ir.expr import COMPARISONS, LOGICAL, Call, Cast, Expr, Literal, Red
 from polyker.ir.program import Declared, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """`name(parameters) -> outputs:`; a bare parameter is a `Declared` without type and shape."""
 
     name: str
@@ -21,8 +21,7 @@ class Header:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Syntax:
+class Syntax(Struct, frozen=True):
     """A program as written: in its expressions an `Index` is any bare name, whatever it is later.
 
     `types` are the lines such as `T: f32[N,M]`, in order.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import NoReturn
+
+from msgspec import Struct
 
 from polyker.einsum_frontend.actions import PAD_MODES, check_dots
 from polyker.einsum_frontend.check import check_measure
@@ -18,12 +19,12 @@ from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, PAD_ON_LEFT
 from polyker.ir import expr
 from polyker.ir.dtypes import DType, TensorType
 from polyker.ir.program import Declared, Statement, print_statement
+from polyker.structs import replace
 
 MAX_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """A statement; `for_` gives indices their ranges, `where` adds conditions."""
 
     statement: Statement
@@ -172,8 +173,7 @@ class Tensor(Element):
         return Typed(Declared(self.name, dtype, dims))
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     """A tensor with its declared type."""
 
     declared: Declared

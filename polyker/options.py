@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.process.jobs import load
+from polyker.structs import PartlyCompared, replace
 
 FASTMATH = ("nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
 MOST_THREADS = 256
@@ -36,8 +37,7 @@ _MOST_FLAGS = 64  # names of flags that are looked at
 SPECIALIZE = ("auto", "always", "never")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(PartlyCompared, frozen=True):
     """Validated options of a compile.
 
     `acc`: element type of every accumulation, or None for the notation's rules. `fastmath`: LLVM flags allowed on
@@ -48,6 +48,8 @@ class Options:
     which the running compile is given up; the call sets it.
     """
 
+    UNCOMPARED: ClassVar = frozenset({"deadline"})
+
     acc: DType | None = None
     fastmath: tuple[str, ...] = ()
     specialize: str = "auto"
@@ -56,7 +58,7 @@ class Options:
     deterministic: bool = False
     cache_size: int = 512
     scratch_bytes: int | None = None
-    deadline: float | None = field(default=None, compare=False)
+    deadline: float | None = None
 
     def changed(self, **changes: object) -> Options:
         """Return the options with some changed, each checked; raises ArgumentError."""
@@ -76,7 +78,7 @@ class Options:
         return self.acc, self.fastmath, self.thread_count, self.deterministic, self.scratch_bytes, one
 
 
-NAMES = tuple(f.name for f in fields(Options) if f.name != "deadline")
+NAMES = tuple(name for name in Options.__struct_fields__ if name != "deadline")
 
 
 def _checked(name: str, value: object) -> object:
@@ -90,8 +92,7 @@ def _checked(name: str, value: object) -> object:
     return stored
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     """What an option accepts; `stored` returns a value in its stored form, UNSET for one that is refused."""
 
     stored: Callable[[object], object]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.ir.kernel import KernelIR
@@ -23,6 +22,7 @@ from polyker.pipeline.schedules import scheduled as by_passes
 from polyker.pipeline.threads import UNIFORM_INNER_LOOPS, Found
 from polyker.poly.scop import Scop
 from polyker.schedule.tree.nodes import ScheduleTree
+from polyker.structs import replace
 
 
 def emit(kernel: KernelIR, target: Target) -> str:

@@ -2,7 +2,6 @@
 
 import faulthandler
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from polyker.errors import DTypeError, GatherError, ShapeError
 from polyker.ir.typed import Role
 from polyker.pipeline import schedules, threads
 from polyker.schedule.nests.text_order import default_schedule
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.fuzz import oracles
 from tests.fuzz.campaign import Campaign

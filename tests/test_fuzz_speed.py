@@ -1,13 +1,13 @@
 """The fuzzer's oracle for speed, by a clock that only its calls move."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import polyker as pk
 from polyker.ir.dtypes import DTYPES, TensorType
+from polyker.structs import replace
 from tests.fuzz.speed import campaign, judge, variants, worker
 from tests.fuzz.speed.generate import generate
 from tests.fuzz.speed.maker import PIECES

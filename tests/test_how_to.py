@@ -147,7 +147,7 @@ assert "mish" in pk.op("O[i] = mish(X[i])").compile(X=pk.f32[9]).explain().__str
 
 
 INSTRUCTION = """
-from dataclasses import replace
+from polyker.structs import replace
 
 import numpy as np
 import polyker as pk

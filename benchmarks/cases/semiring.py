@@ -6,11 +6,11 @@ Squared distances by |a|^2 + |b|^2 - 2ab are another algorithm, which loses ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from benchmarks.case import Case, Operand, Problem, Spelling
 
@@ -38,8 +38,7 @@ def _cube(combine: Callable[..., Any], reduce: Callable[..., Any], *, matrix: bo
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of product. `combine(m, a, b)`, `reduce(m, x, axis)` in numpy's or jax's functions; `matrix`: B is [k,j].
 
     `numpy(np, x, out)` reduces an array over its reduced axis; `torch`: the whole spelling; `numba`: a nest of benchmarks.loops.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from msgspec import Struct
+
 import polyker as pk
+from polyker.structs import replace
 
 SIZES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i8": 1}
 # By the type of the result; integers, and what is only moved, have to be equal.
 TOLERANCES = {"f64": 1e-13, "f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2}
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """One measurement: the text, its inputs' shapes, what torch computes, and operations (2 a multiply-add).
 
     `torch`: called with torch and the inputs. `dtypes`: of the inputs, f32 where there are none. `einsum`: the same as a string,

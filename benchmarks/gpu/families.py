@@ -7,11 +7,12 @@ compared with NumPy's in f64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 import polyker as pk
 from benchmarks.gpu import libcuda
@@ -31,8 +32,7 @@ _PRODUCT = "C[i,j] += A[i,k] * B[k,j]"
 _BINS = 37
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """A program, the shapes and types of its inputs (f32 where none is said), and what NumPy computes for the same.
 
     An input of type `index` has integers below `bound`. `scale`: of errors, the sum of the magnitudes of the terms of an

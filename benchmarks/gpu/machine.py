@@ -11,12 +11,12 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from benchmarks.gpu import libcuda
 
@@ -55,8 +55,7 @@ class Skip(Exception):
     """A test that says nothing on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """Median seconds of a run on the device, and those that the host is busy with it."""
 
     device: float

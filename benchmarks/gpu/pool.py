@@ -17,8 +17,9 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 START = 90.0  # seconds that a child may take to import its libraries and find its machine
 _WAIT = 0.25
@@ -26,8 +27,7 @@ _TRIES = 3  # children that do not start, one after another, before no more are 
 _PRINTED = 3000  # bytes of what a child printed that are kept
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """What a child is to do: call `module:function` with arguments (of JSON's types), in so many seconds."""
 
     name: str
@@ -36,8 +36,7 @@ class Task:
     limit: float = 60.0
 
 
-@dataclass
-class Outcome:
+class Outcome(Struct):
     """How a task ended: ok, skip, wrong, error, dead, hung, or left (there was no time for it).
 
     `trace`: what Python said of an error, or the end of what a child printed that did not answer.

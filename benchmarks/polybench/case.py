@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from benchmarks.polybench import CLASSES
 
@@ -38,8 +38,7 @@ def near(tolerance: float) -> Check:
     return check
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One program of PolyBench 4.2.
 
     `names`: the names of its sizes; `extents`: one tuple a class of CLASSES. `initial(**sizes)` returns the inputs in the

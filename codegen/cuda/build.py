@@ -6,23 +6,24 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from polyker.codegen.cuda import nvrtc
 from polyker.errors.base import failure
 from polyker.errors.codegen import COMPILER_FAILED, NO_NVCC
 from polyker.machine.model import Target
 from polyker.store.disk import kept
+from polyker.structs import replace
 
 MAX_COMPILE_SECONDS = 300  # of nvcc, which takes some seconds for most kernels (chosen)
 _HOST_COMPILERS = ("g++", "clang++", "cl")
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """What one kernel takes by ptxas: registers, bytes spilled and of the stack a thread; bytes of shared memory a block."""
 
     registers: int
@@ -43,15 +44,17 @@ class Resources(dict[str, Resource]):
     __repr__ = __str__
 
 
-@dataclass(slots=True)
-class CudaCode:
+class CudaCode(Struct, eq=False):
     """Text for a GPU; `address` is 0: nothing of it runs on this machine's processor. `loaded`: the run time's, by device."""
 
-    text: str = field(repr=False)
+    text: str
     target: Target
     address: int = 0
     imports: tuple[str, ...] = ()
-    loaded: dict[Any, Any] = field(default_factory=dict, repr=False)
+    loaded: dict[Any, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"CudaCode({self.target.name})"
 
     def assembly(self) -> str:
         """Return the PTX; raises BackendUnavailable where there is neither nvcc nor NVRTC."""

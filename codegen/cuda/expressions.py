@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.codegen.cuda.functions import COMPARE, EXTREMA, INFIX
 from polyker.codegen.ir.kernel import Buffer, Const, Convert, KExpr, Load, Op, Space, Var
@@ -31,8 +31,7 @@ def identifier(name: str) -> str:
     return name.replace(".", "_")
 
 
-@dataclass
-class CudaExpressions:
+class CudaExpressions(Struct):
     """Prints expressions; `buffers` are those alive, `ranges` what is known of the variables, `narrow` those of 32 bits.
 
     Indices never overflow: they are of 32 bits where all intermediate results are known to be, else of 64.

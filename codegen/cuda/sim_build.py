@@ -9,9 +9,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from polyker.codegen.cuda.text import data_file
 from polyker.errors.base import failure
@@ -113,14 +114,16 @@ def sim_text(text: str) -> str:
     return text.replace('#include "pk_sim.h"', data_file("pk_sim.h"))
 
 
-@dataclass(slots=True)
-class SimCode:
+class SimCode(Struct, eq=False):
     """A simulated kernel, in memory while this object lives."""
 
     address: int
-    text: str = field(repr=False)
+    text: str
     imports: tuple[str, ...] = ()
-    _library: ctypes.CDLL | None = field(default=None, repr=False, compare=False)
+    _library: ctypes.CDLL | None = None
+
+    def __repr__(self) -> str:
+        return f"SimCode({self.address:#x})"
 
     def assembly(self) -> str:
         """Return the assembly text of the simulated kernels."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+
+from msgspec import Struct, field
 
 from polyker.codegen.cuda.expressions import I32_LIMIT, CudaExpressions, identifier, is_single, magnitude
 from polyker.codegen.cuda.functions import PLACE, code_of, listed
@@ -127,8 +128,7 @@ def _branches(stmt: If, condition: str, block: Callable[[StmtBlock, int], Iterat
     yield pad + "}"
 
 
-@dataclass
-class _Host:
+class _Host(Struct, dict=True):
     """What runs on the host: loops around launches."""
 
     kernel: KernelIR
@@ -188,8 +188,7 @@ class _Host:
         return f"{how}, ({grid}), ({sizes}), {', '.join((str(int(together)), *arguments))});"
 
 
-@dataclass
-class _Device:
+class _Device(Struct, dict=True):
     """What a thread runs."""
 
     kernel: KernelIR

@@ -8,9 +8,10 @@ affine in each variable.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import lcm
 from typing import TypeGuard
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, Op
 from polyker.codegen.ir.polynomial import Poly, expression, plus, polynomial, scaled
@@ -35,8 +36,7 @@ def greatest(
     return _ExtremumSearch(tuple(loops), known, ranges).most(polynomial(expr))
 
 
-@dataclass
-class _ExtremumSearch:
+class _ExtremumSearch(Struct):
     loops: tuple[For, ...]
     known: frozenset[str]
     ranges: Mapping[str, IndexRange]

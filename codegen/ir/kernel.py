@@ -8,9 +8,10 @@ Three consumers: `polyker.codegen.ir.verify`, the printers (LLVM IR; CUDA), and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, i64
 
@@ -50,16 +51,14 @@ class LoopKind(Enum):
     THREAD = "thread"
 
 
-@dataclass(frozen=True, slots=True)
-class Const:
+class Const(Struct, frozen=True):
     """A constant of a type."""
 
     value: bool | int | float | complex
     dtype: DType = i64
 
 
-@dataclass(frozen=True, slots=True)
-class Var:
+class Var(Struct, frozen=True):
     """A loop variable, a size, a stride, or a value bound by Let."""
 
     name: str
@@ -67,15 +66,13 @@ class Var:
 
 
 class _Kept:
-    """Room for what is found out of a node once: its hash, and its polynomial (see polyker.codegen.ir.polynomial)."""
+    """Room for a node's polynomial, which is found once (see polyker.codegen.ir.polynomial)."""
 
-    __slots__ = ("kept_hash", "kept_polynomial")
-    kept_hash: int
+    __slots__ = ("kept_polynomial",)
     kept_polynomial: Mapping[tuple[KExpr, ...], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Op(_Kept):
+class Op(Struct, _Kept, frozen=True, cache_hash=True):
     """An operation on arguments of one type, by name.
 
     Any type: add mul neg (n-ary add and mul, folded from the left), sub; floordiv mod (floor; by zero gives 0 for integers),
@@ -92,25 +89,15 @@ class Op(_Kept):
     args: tuple[KExpr, ...]
     dtype: DType = i64
 
-    def __hash__(self) -> int:
-        try:
-            return self.kept_hash
-        except AttributeError:
-            found = hash((self.op, self.args, self.dtype))
-            object.__setattr__(self, "kept_hash", found)
-            return found
 
-
-@dataclass(frozen=True, slots=True)
-class Convert:
+class Convert(Struct, frozen=True):
     """Conversion of a value to `dtype`, as numpy's astype."""
 
     arg: KExpr
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """`buffer[indices]`; where `predicate` (bool) is false memory is not touched and the value is `other`."""
 
     buffer: str
@@ -136,8 +123,7 @@ COPIED = "copied"
 FREE = {"maximum": "larger", "minimum": "smaller"}
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     """`buffer[indices] = value`; the value has the buffer's dtype."""
 
     buffer: str
@@ -145,8 +131,7 @@ class Store:
     value: KExpr
 
 
-@dataclass(frozen=True, slots=True)
-class VectorLoad:
+class VectorLoad(Struct, frozen=True):
     """Bind, for the rest of the enclosing block, neighbouring elements from `buffer[indices]` on, read by one access of up to 16
     bytes: that element's offset is a multiple of their number. Predicate and `other` as of a Load, for all of them."""
 
@@ -158,8 +143,7 @@ class VectorLoad:
     other: KExpr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VectorStore:
+class VectorStore(Struct, frozen=True):
     """Store values to neighbouring elements from `buffer[indices]` on by one access; the offset as of a VectorLoad."""
 
     buffer: str
@@ -167,8 +151,7 @@ class VectorStore:
     values: tuple[KExpr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """Copy `lanes` neighbouring elements from `source[places]` on to those from `buffer[indices]` on, each by one access; both
     offsets are multiples of `lanes`. Where the predicate is false `source` is not touched: all become `other`.
 
@@ -185,20 +168,17 @@ class Copy:
     later: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """Close a group of the copies that this thread began since the last one and that arrive later; it may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Let all copies arrive that this thread began, but those of the last `pending` groups that it closed."""
 
     pending: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetch:
+class Prefetch(Struct, frozen=True):
     """Prefetch the line of `buffer[indices]` in a cache, 1 the nearest, to write it with `write`; the element need not exist."""
 
     buffer: str
@@ -207,24 +187,21 @@ class Prefetch:
     cache: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Let:
+class Let(Struct, frozen=True):
     """Bind a value, for the rest of the enclosing block."""
 
     name: str
     value: KExpr
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """Leave the kernel with status `code` (not 0) unless `condition` holds, in a vector loop for every active lane."""
 
     condition: KExpr
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class If:
+class If(Struct, frozen=True):
     """`if condition: body else: orelse`; in a vector loop the lanes are masked."""
 
     condition: KExpr
@@ -232,8 +209,7 @@ class If:
     orelse: StmtBlock = ()
 
 
-@dataclass(frozen=True, slots=True)
-class For:
+class For(Struct, frozen=True):
     """`for var in range(lo, hi, step)`, `step` a positive constant.
 
     VECTOR: step is 1 and hi - lo <= `lanes` always holds (0 and negative too: no lane is active); the body has no inner
@@ -272,8 +248,7 @@ def loop_of(var: str, count: int, body: StmtBlock, kind: LoopKind = LoopKind.SER
     return For(var, Const(0), Const(count), body, 1, kind, lanes, count, axis=axis)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(Struct, frozen=True):
     """The extent in the kernel in which STACK or SHARED buffers are alive; their contents start undefined at each entry.
 
     One extent for all of them, not one in another: a program of many statements has hundreds.
@@ -283,15 +258,13 @@ class Allocate:
     body: StmtBlock
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(Struct, frozen=True):
     """No thread of a block goes on before all have come here, and what they wrote is seen by all. `warps`: those of each warp."""
 
     warps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffle:
+class Shuffle(Struct, frozen=True):
     """Bind, for the rest of the enclosing block, the value of another thread of the warp: of the one whose number in it is this
     thread's xor `mask`. A warp is 32 threads of a block in their order, x fastest; all of them come here together."""
 
@@ -300,8 +273,7 @@ class Shuffle:
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class Combine:
+class Combine(Struct, frozen=True):
     """`buffer[indices] = op(buffer[indices], value of each iteration)` of the THREAD loop along `axis` around it, combined in an
     order that the text fixes; the thread of the loop's first iteration reads and writes the element. All iterations, as many as
     the launch has threads along the axis, come here together; `value` has the type `dtype`, in which it is combined, and the sum
@@ -317,8 +289,7 @@ class Combine:
     before: KExpr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Run the body as a GPU's kernel of that name, by `grid` blocks of `block` threads (each along x, y, z), to its end.
 
     Every thread runs the body; BLOCK and THREAD loops distribute their iterations. Along an axis with more than one thread
@@ -337,8 +308,7 @@ Stmt: TypeAlias = Store | Wide | Prefetch | Let | Guard | If | For | Allocate | 
 StmtBlock: TypeAlias = tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """Memory of one type; element (i, j, …) lies at sum(index * stride), strides in elements.
 
     `later`: a Copy into it, a SHARED one, may arrive later. `alignment`: bytes that the first element's address is
@@ -363,8 +333,7 @@ class Buffer:
 Pairs: TypeAlias = frozenset[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelIR:
+class KernelIR(Struct, frozen=True):
     """A function `i64 name(ptr pointers, ptr integers)` that returns 0, or the code of the Guard that failed.
 
     `pointers` is an array of the data pointers of `buffers` in order (ARGUMENT and SCRATCH ones); `integers` an array of i64

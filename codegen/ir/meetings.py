@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     AXES,
@@ -41,8 +41,7 @@ def check_meetings(kernel: KernelIR) -> None:
             _SyncWalk(launch, frozenset(AXES), warps=False).block(launch.body, frozenset(), divergent=False)
 
 
-@dataclass
-class _SyncWalk:
+class _SyncWalk(Struct):
     """`axes`: along which threads differ that have to meet: those of a warp, or those of a block."""
 
     launch: Launch

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
+from msgspec.structs import force_setattr
+
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, Load, Op, Store, Var
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import i64
@@ -102,7 +104,7 @@ def polynomial(expr: KExpr, leaf: Callable[[KExpr], Poly] = atom) -> Poly:
     except AttributeError:
         found = _of(expr, leaf)
         if (expr,) not in found:  # which would keep itself
-            object.__setattr__(expr, "kept_polynomial", found)
+            force_setattr(expr, "kept_polynomial", found)
         return found
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     AXES,
@@ -50,6 +51,7 @@ from polyker.ir.dtypes import DType, bool_, i32, i64, u32
 from polyker.ir.expr import ARITHMETIC, BITWISE, COMPARISONS, DOTS, FUNCTIONS, INTERNAL, LOGICAL
 from polyker.ir.functions import TABLE
 from polyker.schedule.tree.swizzle import why_not_swizzled
+from polyker.structs import replace
 
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"})
 _OF_LAUNCHES = (LoopKind.BLOCK, LoopKind.THREAD)
@@ -72,8 +74,7 @@ _INTEGERS = frozenset(f.name for f in TABLE.values() if f.takes == "integer")
 _ARITY = {"multiply_add": 3} | dict.fromkeys(_BINARY, 2) | {f.name: f.arity for f in TABLE.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     names: Mapping[str, DType]
     buffers: Mapping[str, Buffer]
     in_vector: bool = False

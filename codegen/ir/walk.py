@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import is_
 from typing import Any, TypeVar
@@ -34,6 +33,7 @@ from polyker.codegen.ir.kernel import (
     VectorLoad,
     VectorStore,
 )
+from polyker.structs import replace
 
 S = TypeVar("S", bound=Stmt)
 

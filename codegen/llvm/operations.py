@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.llvm.convert import ElementValue, rounded
 from polyker.codegen.llvm.fold import number
@@ -355,8 +355,7 @@ def combine(b: IRBuilder, op: str, x: Reg, y: Reg, dtype: DType) -> Reg:
     return arithmetic(b, op, x, y, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Applied:
+class _Applied(Struct, frozen=True):
     """An operation as it is emitted: on registers of type `dtype`."""
 
     b: IRBuilder

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Allocate, Buffer, Const, For, If, KernelIR, KExpr, LoopKind, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, polynomial
 from polyker.codegen.ir.walk import expressions, loads_in, names_in
 from polyker.codegen.passes.simplify import InCopies
 from polyker.errors.base import InternalError
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class StackLayout:
+class StackLayout(Struct, frozen=True):
     """`elements` to allocate, `strides` in elements, `lanes` of a full vector, `clear`: what its elements hold on entry, if that
     is to be said: zeros, or nothing ("undef"); `placed`: each access has a constant place, or transposes constant places.
 
@@ -31,8 +32,7 @@ class StackLayout:
     padded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Lanes:
+class _Lanes(Struct, frozen=True):
     """Where a statement stands: the vector loop around it, the variables with a fixed value, and those bound.
 
     `is_bounded`: the loop alone says which lanes run. `transposed`: the variables of loops whose loads are transposed. `copies`:

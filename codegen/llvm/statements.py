@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.codegen.ir.facts import Facts
 from polyker.codegen.ir.kernel import (
@@ -43,8 +44,7 @@ from polyker.machine.model import Target
 _LINE_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Loops:
+class Loops(Struct, frozen=True):
     """What emits the loops of one kernel.
 
     `kinds`: by kind; `around`: called before each serial loop, for what is kept from iteration to iteration: return what is

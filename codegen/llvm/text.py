@@ -8,8 +8,9 @@ invariants and elimination of common subexpressions happen while the text is wri
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from polyker.codegen.llvm.fold import fold_binary, fold_compare, neutral, number, numbers
 from polyker.codegen.vecmath.core.build import literal
@@ -56,8 +57,7 @@ def vector(values: list[int], elem: str) -> Reg:
     return Reg(f"<{text}>", elem, len(values), 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedVector:
+class LoadedVector(Struct, frozen=True, eq=False):
     """A line that loads a vector: what stands there is decided when the function is complete.
 
     It begins `at` elements behind the pointer `root`; `how`: its alignment and metadata; `invariant`: nothing writes there, else
@@ -79,8 +79,7 @@ class LoadedVector:
 Line: TypeAlias = str | LoadedVector
 
 
-@dataclass(slots=True)
-class Region:
+class Region(Struct):
     """A straight piece of the function under construction.
 
     `kind`: entry, preheader, body, or branch. `certain`: a preheader whose loop surely runs. `blocked`: a Guard stands

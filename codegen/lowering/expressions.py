@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import Const, Convert, Guard, KExpr, Let, Load, Op, Stmt, Var
 from polyker.codegen.ir.simplify_index import IndexRange, simplify_expression
@@ -80,8 +80,7 @@ def ast_arguments(expr: isl.AstExpr) -> tuple[str, tuple[KExpr, ...]]:
     return head, tuple(from_ast(expr.get_op_arg(n)) for n in range(1, expr.get_op_n_arg()))
 
 
-@dataclass
-class ExpressionLowering:
+class ExpressionLowering(Struct):
     """Lowers the expressions of one statement instance.
 
     `iterators`: the values of the statement's iterators here. `place`: a promoted read's buffer and indices in it, or None.

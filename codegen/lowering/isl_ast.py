@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.codegen import LOST
@@ -80,8 +80,7 @@ def _sets(points: isl.UnionSet) -> list[isl.Set]:
     return [found.get_at(n) for n in range(found.n_set())]
 
 
-@dataclass(frozen=True)
-class Guarded:
+class Guarded(Struct, frozen=True):
     """A node that runs where all of some conditions hold, the outermost first."""
 
     node: isl.AstNode

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TypeAlias
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
 from polyker.codegen.ir.kernel import (
@@ -60,12 +60,12 @@ from polyker.schedule.tree.fixed_loops import FixedLoops
 from polyker.schedule.tree.nodes import AT_ONCE, Member, MemberKind, Promotion, ScheduleTree
 from polyker.schedule.tree.thread_folds import run_together
 from polyker.schedule.tree.to_isl import scope_mark, to_isl
+from polyker.structs import replace
 
 _KINDS = {kind: LoopKind[kind.name] for kind in MemberKind}
 
 
-@dataclass(frozen=True)
-class Lowered:
+class Lowered(Struct, frozen=True):
     """A kernel and what the run time has to pass to it (see polyker.codegen.artifact.Artifact)."""
 
     kernel: KernelIR
@@ -131,8 +131,7 @@ def _sharing(program: TypedProgram, schedule: ScheduleTree, scratch: list[str]) 
 BufferPlace: TypeAlias = tuple[str, tuple[tuple[int, int, int], ...], tuple[KExpr, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _ScopeBuffer:
+class _ScopeBuffer(Struct, frozen=True):
     """A buffer of the scope `mark`; `is_large`: it lies in memory that the call brings."""
 
     mark: str
@@ -147,8 +146,7 @@ def buffer_name(tensor: str, mark: str) -> str:
     return f"{tensor}_{mark}"
 
 
-@dataclass
-class _Lowering:
+class _Lowering(Struct, dict=True):
     scop: Scop
     schedule: ScheduleTree
     gather_code: str

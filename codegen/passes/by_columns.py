@@ -13,12 +13,12 @@ contiguous pieces of the rows instead (see codegen.llvm.access.transpose).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyker.codegen.ir.kernel import Buffer, Const, For, KExpr, Let, LoopKind, Op, Stmt, Store, Var
 from polyker.codegen.ir.polynomial import offset_of
 from polyker.codegen.ir.walk import loaded, uses
 from polyker.codegen.passes.simplify import trip_count
+from polyker.structs import replace
 
 
 def lanes_across(loop: For, buffers: Mapping[str, Buffer]) -> int:

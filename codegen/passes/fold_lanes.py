@@ -9,12 +9,12 @@ Each fold of the lanes takes the logarithm of their number in dependent steps, a
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from polyker.codegen.ir.kernel import For, KernelIR, KExpr, Load, LoopKind, Op, Stmt, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import polynomial, same_element
 from polyker.codegen.ir.walk import loads_in, substitute, uses, with_blocks
+from polyker.structs import replace
 
 # Operators whose lanes are combined.
 REDUCIBLE = ("add", "mul", "minimum", "maximum", "and", "or")

@@ -9,8 +9,9 @@ leave as it was would be carried along in registers from tile to tile else, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -41,6 +42,7 @@ from polyker.codegen.ir.walk import (
     with_blocks,
     with_expressions,
 )
+from polyker.structs import replace
 
 
 def narrow(kernel: KernelIR) -> tuple[KernelIR, set[str]]:
@@ -54,8 +56,7 @@ def narrow(kernel: KernelIR) -> tuple[KernelIR, set[str]]:
     return replace(kernel, body=body), narrower.seen
 
 
-@dataclass
-class _Narrower:
+class _Narrower(Struct):
     """Moves scopes of buffers; `taken`: the names of all. A buffer of several blocks has a name for each."""
 
     taken: set[str]
@@ -102,8 +103,7 @@ def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
     return replace(stmt, buffer=new) if isinstance(stmt, Store) and stmt.buffer == old else stmt
 
 
-@dataclass(frozen=True)
-class StoreNest:
+class StoreNest(Struct, frozen=True):
     """Loops around one store: `serial` ones, then those of a tile, `tile`, then its vectors; `prefetches`: what is prefetched."""
 
     serial: tuple[For, ...]

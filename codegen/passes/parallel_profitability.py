@@ -8,8 +8,9 @@ as much as a single one. Where sizes are symbols the kernel decides when it runs
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import count
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -34,6 +35,7 @@ from polyker.codegen.ir.work import cost
 from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.table import REGION_OPERATIONS
 from polyker.ir.dtypes import i64
+from polyker.structs import replace
 
 # Least operations (polyker.codegen.ir.work) of a whole loop for threads to take part: 5 to 15 microseconds of one core's time
 # (experience value).
@@ -55,8 +57,7 @@ def serial(loop: For) -> For:
     return replace(loop, kind=LoopKind.SERIAL, lanes=0, thread="", enough=None, body=body)
 
 
-@dataclass(frozen=True)
-class _Around:
+class _Around(Struct, frozen=True):
     """What is around a loop: serial loops, the outermost first; `least`: operations of a region outside all of them."""
 
     least: int

@@ -16,9 +16,10 @@ memory itself, so an index that is out of range does no harm; the guard of its o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -43,6 +44,7 @@ from polyker.codegen.passes.simplify import trip_count
 from polyker.cost.memory import gathers_rows_into_first
 from polyker.ir.dtypes import i64
 from polyker.machine.model import PAGE, Target
+from polyker.structs import replace
 
 # Prefetch distance in lines: more misses than a core's loads have in flight, fewer lines than its caches hold (experience value).
 LINES_IN_FLIGHT = 96
@@ -102,8 +104,7 @@ def _then(loops: tuple[For, ...], place: int, distance: int, value: KExpr) -> di
     return {owner.var: Op("sub", (there, Op("mul", (past, Const(trip))))), outer.var: following}
 
 
-@dataclass(frozen=True, slots=True)
-class Large:
+class Large(Struct, frozen=True):
     """A buffer whose elements are prefetched."""
 
     buffer: Buffer
@@ -113,8 +114,7 @@ class Large:
 _GatherRow: TypeAlias = tuple[str, tuple[KExpr, ...]]
 
 
-@dataclass
-class _GatherPrefetcher:
+class _GatherPrefetcher(Struct):
     """Adds the prefetches; `lines`: the elements that an iteration of each loop gathers, by its variable; `counts` counts them;
     `room`: the bytes of a row that the second cache keeps while it is gathered from; `cache`: that which lines are brought into.
 

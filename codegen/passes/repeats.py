@@ -10,7 +10,8 @@ one row a lane.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Buffer,
@@ -29,10 +30,10 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.polynomial import is_index, polynomial, same_element
 from polyker.codegen.ir.walk import expressions, loads_in, names_in, statements
 from polyker.ir.dtypes import i64
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class UnrollRepeats:
+class UnrollRepeats(Struct, frozen=True):
     """Tells which UNROLL loops of a kernel the emitter repeats.
 
     `arrays`: the buffers that outlive the statements; `kept`: those of them that are stored to and read elsewhere than in the

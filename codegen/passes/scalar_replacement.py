@@ -10,8 +10,9 @@ STACK buffers with constant places, which become registers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -48,6 +49,7 @@ from polyker.codegen.ir.walk import (
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import DType, bool_
 from polyker.poly.steps import MAX_REGISTER_DISTANCE
+from polyker.structs import replace
 
 _LANE = Var("\0lane")
 # Loops whose iterations run one by one.
@@ -67,8 +69,7 @@ def carry(kernel: KernelIR) -> KernelIR:
     return replace(kernel, body=_Carrier(types).block(kernel.body)) if types else kernel
 
 
-@dataclass(frozen=True, slots=True)
-class _CarriedStore:
+class _CarriedStore(Struct, frozen=True):
     """A store of a loop's body, `position` statements into it: alone, or within the VECTOR loop `vector`."""
 
     position: tuple[int, int]
@@ -81,8 +82,7 @@ class _CarriedStore:
         return 1 if self.vector is None else self.vector.lanes
 
 
-@dataclass(frozen=True, slots=True)
-class _Carried:
+class _Carried(Struct, frozen=True):
     """A store whose values later iterations read from `buffer`, and the greatest distance at which they do."""
 
     site: _CarriedStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TypeAlias
@@ -46,6 +45,7 @@ from polyker.codegen.ir.walk import (
 )
 from polyker.codegen.passes.repeats import UnrollRepeats, repeats_of
 from polyker.ir.dtypes import bool_, i64
+from polyker.structs import replace
 
 # Loops whose iterations have nothing to do with each other as they are emitted.
 _APART = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.UNROLL)

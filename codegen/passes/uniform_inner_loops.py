@@ -7,12 +7,12 @@ Else each lane would begin with a value of its own, and lanes that share an elem
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 
 from polyker.codegen.ir.kernel import Const, For, If, KernelIR, KExpr, LoopKind, Op, Stmt, StmtBlock, Var
 from polyker.codegen.ir.walk import substitute, uses, with_blocks
 from polyker.ir.dtypes import bool_
+from polyker.structs import replace
 
 
 def uniform_inner_loops(kernel: KernelIR) -> KernelIR:

@@ -15,8 +15,9 @@ other (polyker.codegen.llvm.access.realign). The order of the additions stays.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from math import inf, prod
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -54,6 +55,7 @@ from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.expr import TRANSCENDENTAL
 from polyker.ir.functions import cost_of
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 # Reduction iterations taken at once, and most vector operations of them together (experience values); stores that make a tile.
 UNROLL_FACTOR, MAX_UNROLLED_OPERATIONS, MIN_TILE_STORES = 4, 100, 4
@@ -223,8 +225,7 @@ def operations(value: KExpr) -> int:
     return sum(cost_of(e.op).usual if e.op in TRANSCENDENTAL else 1 for e in values_of(value) if isinstance(e, Op))
 
 
-@dataclass(frozen=True, slots=True)
-class _TermUnroller:
+class _TermUnroller(Struct, frozen=True):
     """Rewrites the chosen loops, identity -> vector operations of an iteration; `line`: bytes of a cache's line."""
 
     chosen: Mapping[int, int]

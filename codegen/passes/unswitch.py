@@ -8,8 +8,6 @@ The condition reads nothing that the loop writes. For reductions to which an ide
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.codegen.ir.kernel import (
     Const,
     For,
@@ -28,6 +26,7 @@ from polyker.codegen.ir.walk import loads_in, names_in, statements, with_blocks
 from polyker.codegen.passes.simplify import trip_count
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import identity
+from polyker.structs import replace
 
 _REDUCTIONS = {COMBINE[op]: op for op in ("max", "min")}
 

@@ -21,11 +21,12 @@ A small tile has code of its own for each number of vectors in a row, so that 20
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
 from math import inf, prod
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Const,
@@ -58,6 +59,7 @@ from polyker.codegen.ir.walk import (
 from polyker.codegen.passes.own_buffers import StoreNest, narrow, nest_of
 from polyker.codegen.passes.simplify import trip_count
 from polyker.ir.dtypes import bool_, i64
+from polyker.structs import replace
 
 # Most shapes of a partial tile: each has code of its own (experience value).
 MAX_CUT_SHAPES = 4
@@ -78,8 +80,7 @@ def fill(kernel: KernelIR, registers: int = 32) -> KernelIR:
     return replace(kernel, body=_Filler(names, own, registers // 2).block(kernel.body)) if own else kernel
 
 
-@dataclass
-class _Filler:
+class _Filler(Struct):
     taken: set[str]
     own: set[str]
     most: int  # vectors of a tile that has several shapes
@@ -200,8 +201,7 @@ class _Filler:
         return unused(self.taken, (f"shared{number}" for number in count(len(self.taken))))
 
 
-@dataclass(frozen=True)
-class _Cut:
+class _Cut(Struct, frozen=True):
     """A nest whose tile a size may cut: beyond their ends `rows` repeat the last one, `columns` have no active lane."""
 
     nest: StoreNest

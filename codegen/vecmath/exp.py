@@ -6,7 +6,7 @@ exp(r) = 1 + r + r^2 P(r). Source: Cody and Waite, "Software Manual for the Elem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from polyker.codegen.vecmath.core.build import F32, F64, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
@@ -15,8 +15,7 @@ from polyker.codegen.vecmath.core.tables import table
 from polyker.codegen.vecmath.log import natural
 
 
-@dataclass(frozen=True, slots=True)
-class _ExpConstants:
+class _ExpConstants(Struct, frozen=True):
     """For one format, with its `shift`: below `lo` x exp(x) is 0, below `zero` exp(x), which may be subnormal below `small` and
     is infinite above `hi`."""
 
@@ -41,8 +40,7 @@ _CONSTANTS = {
 _LOG2E = 1.4426950408889634  # log2(e)
 
 
-@dataclass(frozen=True, slots=True)
-class Reduced:
+class Reduced(Struct, frozen=True):
     """x = n ln 2 + r: `shifted` holds n in its low bits; `grown` = exp(r) - 1."""
 
     shifted: MathValue
@@ -182,8 +180,7 @@ def tanh(b: MathBuilder, x: MathValue) -> MathValue:
     return b.copysign(b.choose(a < 0.55, near, far), x)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hyperbolic:
+class _Hyperbolic(Struct, frozen=True):
     """|x| = n ln 2 + r by its parts: sinh r, cosh r - 1, and 2^(n - 2) - 2^(-n - 2) and 2^(n - 2) + 2^(-n - 2)."""
 
     n: MathValue

@@ -6,12 +6,12 @@ its integer part modulo 4. Source: Payne and Hanek, "Radian reduction for trigon
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from polyker.codegen.vecmath.core.build import COLD, Features, FunctionDefinition, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum, two_product
 from polyker.codegen.vecmath.core.tables import integers, table
+from polyker.structs import replace
 
 _WORDS = (0, *integers("TWO_OVER_PI"))  # a word of zeros, for windows that begin left of the point
 _TABLE = "pk.two_over_pi"

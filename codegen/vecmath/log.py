@@ -8,7 +8,8 @@ polynomial in f, which needs no division.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.codegen.vecmath.core.build import Format, MathBuilder, MathValue
 from polyker.codegen.vecmath.core.double import fast_two_sum
@@ -25,8 +26,7 @@ def one_bits(form: Format) -> int:
     return form.bias << form.mantissa
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """x = 2^k m: `k` as a number, `m`, and `inverse` = 2^(1 - k)."""
 
     k: MathValue

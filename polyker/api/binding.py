@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from polyker.api.definition import Definition
 from polyker.api.targets import load_compiler, target_named, why_elsewhere
@@ -22,6 +23,7 @@ from polyker.runtime.size_class import Likely, least
 from polyker.store import disk
 from polyker.store.entries import CacheEntry
 from polyker.store.keys import digest, versions
+from polyker.structs import replace
 
 if TYPE_CHECKING:  # the compiler's own data
     from polyker.codegen.artifact import Artifact
@@ -34,8 +36,7 @@ GivenSchedule: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KeptKernel:
+class KeptKernel(Struct, frozen=True):
     """A kernel as it is kept: what it is for, its record as JSON, its object file, and the digest of all that it depends on."""
 
     layouts: tuple[Layout, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.api.binding import Binding, GivenSchedule, KeptKernel
 from polyker.api.definition import Definition
@@ -41,8 +41,7 @@ def clear_cache(*, disk: bool = False) -> None:
         stored.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class CompileKey:
+class CompileKey(Struct, frozen=True):
     """What an operator is compiled for: types, the sizes known, all sizes (symbols by their names), options, target."""
 
     types: tuple[TensorType, ...]

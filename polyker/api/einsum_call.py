@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from operator import index as as_index
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.api.einsum_order import axes_of, is_wide
 from polyker.api.einsum_wide import narrowed, path_of
@@ -43,6 +43,7 @@ from polyker.runtime.arguments import out_operand
 from polyker.runtime.arrays import common_kind, native_of, note_written, operand, wrap
 from polyker.runtime.kinds import Array, is_masked, masked_array, unknown_type
 from polyker.runtime.memory import overlaps_itself
+from polyker.structs import replace
 
 GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives
 _MOST_STEPS = 4096
@@ -50,8 +51,7 @@ CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 _QUICK = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The keyword arguments of a call, checked."""
 
     dtype: np.dtype[Any] | None
@@ -60,8 +60,7 @@ class Rules:
     casting_is_given: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """A contraction of operands of certain types, shapes and strides: the operator, and how its result's axes lie."""
 
     operator: Operator

@@ -7,10 +7,10 @@ left out; if that is not enough, labels that the same operands and the output ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.api.einsum_order import diagonal
 from polyker.einsum_frontend.einsum_string import EinsumContraction, Term
@@ -32,8 +32,7 @@ def path_of(contraction: EinsumContraction) -> list[tuple[int, ...]]:
     return [tuple(step) for step in found]
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
+class Narrowed(Struct, frozen=True):
     """A contraction of fewer labels, its operands, and how its result becomes that of the wider one."""
 
     contraction: EinsumContraction

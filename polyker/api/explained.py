@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.api.targets import target_named
 from polyker.errors.base import failure
@@ -20,6 +21,7 @@ from polyker.record.records import Signature
 from polyker.runtime.arguments import matched, size_value
 from polyker.runtime.arrays import operand
 from polyker.runtime.compiled import Compiled
+from polyker.structs import replace
 
 LEAST_RUNS, MOST_RUNS = 5, 10_000
 
@@ -46,8 +48,7 @@ def _explained(subject: ExplainedKernel, values: Mapping[str, int]) -> Explanati
     return replace(found, origin=executable.origin)
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedKernel:
+class ExplainedKernel(Struct, frozen=True):
     """A kernel: the function that calls it, its signature, the sizes that it fixes, its target."""
 
     call: Callable[..., Any]

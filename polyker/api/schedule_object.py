@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from polyker.api.binding import GivenSchedule
 from polyker.api.compiling import CompileKey
@@ -34,8 +35,7 @@ T = TypeVar("T")
 OPTIONS = ("auto", "target", "acc", "specialize", "timeout", "threads")  # of a schedule, by keyword
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """What is scheduled: an operator, what it is bound to, and whether the automatic schedule was the start."""
 
     program: Program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from polyker.process.jobs import load, run_exclusively
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Operand
 from polyker.runtime.kinds import Array
+from polyker.structs import replace
 
 if TYPE_CHECKING:  # the compiler's own data
     from polyker.ir.program import Program

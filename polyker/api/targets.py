@@ -48,15 +48,15 @@ def _gpu(number: int) -> Target:
     """Return a GPU of this machine as a target; raises BackendUnavailable where there is none or it is not known."""
     from polyker.errors.codegen import NO_CUDA
     from polyker.machine.device import name_of, with_device
-    from polyker.machine.known import GPUS
+    from polyker.machine.known import gpus
     from polyker.runtime.cuda.driver import driver
 
     device = driver().device(number)
     arch = device.arch()
     found = name_of(arch)
     if found is None:
-        raise failure(NO_CUDA, reason=f"it is {arch}", known=", ".join(GPUS))
-    return with_device(GPUS[found], device.attributes())
+        raise failure(NO_CUDA, reason=f"it is {arch}", known=", ".join(gpus()))
+    return with_device(gpus()[found], device.attributes())
 
 
 def why_elsewhere(target: Target) -> Exception | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 import polyker as pk
 from polyker.cli.demo_cases import Case
@@ -19,8 +21,7 @@ if TYPE_CHECKING:  # rich is loaded where a table is shown
 SAMPLE_SECONDS = 2e-3
 
 
-@dataclass(frozen=True, slots=True)
-class DemoRow:
+class DemoRow(Struct, frozen=True):
     """One line of the table: times in seconds, errors relative to the output's largest value, why it failed."""
 
     id: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.cli.demo_numpy import SPELLINGS, Outputs
 
@@ -19,8 +19,7 @@ QUICK_ELEMENTS = 40_000
 QUICK_FLOP = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One operator at one shape.
 
     `arrays`: (parameter, dtype name, shape); `fixed`: sizes for `pk.op`; `arguments`: sizes for the call; `bounds`:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.cli.demo_cases import Case
 from polyker.cli.demo_numpy import Array, Outputs
@@ -17,8 +17,7 @@ WIDER = {"float32": np.float64, "float64": np.longdouble}
 SAMPLES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Largest error and what is allowed, both relative to the output's largest value; `detail` says what failed."""
 
     error: float

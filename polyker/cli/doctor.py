@@ -7,9 +7,10 @@ import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
+
+from msgspec import Struct
 
 VARIABLES = {
     "POLYKER_INTERPRET": "1: run operators in the plain interpreter instead of compiling them (slow, for debugging)",
@@ -46,8 +47,7 @@ EXTRAS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One line of the report, and whether what it tells is in order."""
 
     text: str

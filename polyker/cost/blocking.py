@@ -8,8 +8,9 @@ and terms half of the second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, isqrt, prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.cost.operation_cost import arithmetic
@@ -50,8 +51,7 @@ SMALL_MATRIX_DIVISOR, NEAR_TRAFFIC_DIVISOR = 8, 3
 MAX_BLOCK_GROWTH = 1.25
 
 
-@dataclass(frozen=True)
-class Blocking:
+class Blocking(Struct, frozen=True):
     """Loops over blocks, outermost first: of kept iterators (whole tiles), of the reduction, of rows; then the tiles.
 
     `rows`, `columns`: their tile loops inside the blocks. `reduced`: the order of the reduction's. `packs_columns`, `packs_rows`:
@@ -71,8 +71,7 @@ class Blocking:
     prefetches: tuple[Read, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Groups:
+class _Groups(Struct, frozen=True):
     """The operands and iterators of a reduction by what moves them."""
 
     column_reads: list[MemoryAccess]

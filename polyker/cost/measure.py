@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import prod
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.ir.expr import Call, Expr, Literal, Read, SizeExpr, reads_in, walk
 from polyker.ir.layout import Layout
@@ -16,6 +16,7 @@ from polyker.poly.boxes import free_range
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.isl import read_set
 from polyker.record.sizes import MAX_EXACT_SIZE, MIN_LARGE_SIZE
+from polyker.structs import replace
 
 # Elements from one place to the next where the stride is not known, or the index is no affine function: in other pages (chosen).
 UNKNOWN_STRIDE = 1 << 20
@@ -29,8 +30,7 @@ MAX_ASSUMED_EXTENT = 1 << 24
 MAX_WINDOW_TERMS = 16
 
 
-@dataclass(frozen=True)
-class MemoryAccess:
+class MemoryAccess(Struct, frozen=True):
     """One access: its tensor, element size in bytes, stride in elements for each iterator (0 where it does not move).
 
     `read`: the expression, None for the write. `joined`: so many neighbours, `read` the first, are read as one element.
@@ -56,8 +56,7 @@ class MemoryAccess:
         return self.strides.get(iterator, 0)
 
 
-@dataclass(frozen=True)
-class MeasuredStatement:
+class MeasuredStatement(Struct, frozen=True):
     """A statement with its accesses and the (least value, number of values) of each iterator, None where it is a symbol.
 
     `likely`: of iterators whose number of values is a symbol, the one that is expected.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import is_costly, values
@@ -23,8 +24,7 @@ EITHER = ("abs", "neg", "where", "and", "or", "not")
 BROADCAST_OPERATIONS = 2.0
 
 
-@dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Struct, frozen=True):
     """The operations of one instance, in multiply-adds, and how many a core does in a cycle.
 
     `multiplies`: those that need the pipes of multiply-adds where additions have as many others, which are told apart

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import islpy as isl
 
 from polyker.ir.expr import IndexExpr, Read, walk
@@ -11,6 +9,7 @@ from polyker.ir.quasi_affine import lit
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import int_val, read_map, read_set
 from polyker.poly.scop import access_relation, parameters, read_relation
+from polyker.structs import replace
 
 
 def own_distances(program: TypedProgram, statement: TypedStatement) -> isl.Set:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, children, walk
@@ -28,8 +29,7 @@ def is_costly(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.op in HEAVY and not square
 
 
-@dataclass(frozen=True, slots=True)
-class TilePlan:
+class TilePlan(Struct, frozen=True):
     """The tile: `vector` iterator (None: scalar) with `lanes` lanes, `chunks` vectors of it, and the unrolled `others`."""
 
     vector: str | None

@@ -9,7 +9,6 @@ prefetches at a distance that covers the latency, and at which lines are not evi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
@@ -20,6 +19,7 @@ from polyker.ir.expr import Expr, IndexExpr, Read
 from polyker.ir.quasi_affine import add, floordiv, is_quasi_affine, lit, scale, substitute, subtract
 from polyker.ir.typed import PrefetchRead, Role, TypedProgram
 from polyker.machine.model import PAGE, Target
+from polyker.structs import replace
 
 # Prefetch distance in bytes, of all operands together: more than a core reads during one miss, and no more than a third of the
 # first cache (experience value; twice as far takes a tenth longer where that has 32 KB, and gains nothing elsewhere).

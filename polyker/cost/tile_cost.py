@@ -8,7 +8,6 @@ knows strides, extents and the Target; no operator has a case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from math import ceil, gcd, inf, log2, prod
@@ -22,6 +21,7 @@ from polyker.cost.plan import TilePlan, bare_target, can_pack, unit_iterator, ve
 from polyker.cost.tile_reads import TileRead, is_whole_lines, panel_of, passes_once
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.machine.model import LANE_BYTES, PAGE, Target
+from polyker.structs import replace
 
 # How many times as long a vector takes from the second cache as from the first (experience value).
 SECOND_CACHE_FACTOR = 1.3

@@ -6,8 +6,9 @@ does not keep these lines until the next tile reads them, they come from the sec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
 from polyker.machine.model import Target
@@ -20,8 +21,7 @@ PARTIAL_ROW_CYCLES_PER_BYTE = 1 / 32
 REALIGNED_SHARE = 0.6
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Struct, frozen=True):
     """An operand of which tiles read the same lines again and again where it lies.
 
     `bytes`: of the lines that one of its values in a step is a part of; `places`: their number over the reduction; `unit`: the
@@ -60,8 +60,7 @@ class Panel:
         return not first.holds_rows(prod(n for n, _ in far), gcd(*(step for _, step in far)))
 
 
-@dataclass(slots=True)
-class TileRead:
+class TileRead(Struct):
     """What a read costs one tile: `one` vector of it in cycles; packed first for `copying` cycles in all, `near`."""
 
     access: MemoryAccess

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.edit.state import NamedLoop, State
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.schedules import SEVERAL, UNKNOWN_LOOP, UNKNOWN_STATEMENT
 
 
-@dataclass(frozen=True, slots=True)
-class StatementPlace:
+class StatementPlace(Struct, frozen=True):
     """A statement, by its generated name, and the labels of the loops that were named, by the names."""
 
     statement: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from polyker.errors.base import failure
 from polyker.errors.given import exact_text
 from polyker.errors.schedules import BAD_TEXT
 from polyker.ir.program import Program
+from polyker.structs import replace
 
 FORMAT, VERSION = "polyker.schedule", 1
 WEAK = "number "  # before the type of a Python number, which does not decide the types of results

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from polyker.edit.find import StatementPlace, place, statement_named
@@ -22,6 +21,7 @@ from polyker.schedule.steps import times as step_times
 from polyker.schedule.steps.fusion import distribute, fuse
 from polyker.schedule.tree.nodes import ScheduleTree, Sequence, Tree
 from polyker.schedule.tree.places import spliced, with_children
+from polyker.structs import replace
 
 Outcomes = Iterator[State]
 

@@ -8,19 +8,20 @@ is a copy of A, `O.max` an inline reduction of O. Generated names (t0, i0, S0) n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import coefficients, indices_of
 from polyker.ir.typed import TypedProgram, TypedStatement, TypedTensor
 from polyker.schedule.tree.nodes import Member
+from polyker.structs import replace
 
 _COPIES = {"pack": "packed", "padded": "padded", "windows": "windows", "copy": "copy"}
 _RESULTS = ("acc", "total", "result")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownNames:
+class ShownNames(Struct, frozen=True):
     """`statements`: generated name -> shown name. `families`: generated name -> the shown name of the statement it serves."""
 
     statements: Mapping[str, str]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.edit.find import StatementPlace, did_you_mean, place
 from polyker.edit.show import constant_places
@@ -40,6 +40,7 @@ from polyker.schedule.tree.nodes import (
 from polyker.schedule.tree.places import joined
 from polyker.schedule.tree.swizzle import largest_swizzle, why_not_swizzled
 from polyker.schedule.tree.to_isl import scope_ways
+from polyker.structs import replace
 
 MAX_REGISTER_ELEMENTS = 512  # of one buffer that is to lie in registers
 MAX_SCRATCH_BYTES = 1 << 26  # of one buffer in memory that the call brings
@@ -168,8 +169,7 @@ def _around(tree: Tree, statement: str, label: str) -> tuple[Member, ...] | None
     return found[0] if found and all(f == found[0] for f in found) else None
 
 
-@dataclass(frozen=True)
-class _Copying:
+class _Copying(Struct, frozen=True):
     """Places the copies of a buffer in a tree, at the loop of a `label` around a statement: before what is inside, and after.
 
     Those of shared memory are made by all the threads of the loops inside, neighbouring ones along the last dimension.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from polyker.edit.state import State
 from polyker.errors.base import escape
@@ -14,6 +13,7 @@ from polyker.ir.typed import TypedStatement
 from polyker.ir.typed_printing import print_expr, relabel
 from polyker.poly.isl import read_set
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree, scopes
+from polyker.structs import replace
 
 _UPDATES = {"set": "=", "add": "+=", "mul": "*="}
 _MAX_LINE_CHARACTERS = 2000  # characters of a line

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from polyker.edit.names import ShownNames, named
 from polyker.ir.typed import TypedProgram
 from polyker.schedule.tree.nodes import Member, ScheduleTree, paths
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class NamedLoop:
+class NamedLoop(Struct, frozen=True):
     """A loop as one statement knows it: the name shown, other names for it, and the member of the tree."""
 
     name: str
@@ -18,8 +18,7 @@ class NamedLoop:
     member: Member
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """`typed`: the program as written; `raw`: with accumulators and copies, which `schedule` orders; `program`: the same,
     with names of the user's as labels."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.errors.base import ScheduleError, failure
 from polyker.errors.given import exact_text, integer, printed
@@ -15,8 +16,7 @@ ARGUMENT_LIMIT = 1 << 31
 _MAX_SHOWN = 32  # loops of one step, characters of a list
 
 
-@dataclass(frozen=True, slots=True)
-class EditStep:
+class EditStep(Struct, frozen=True):
     """A step: its name, the statement that it was said of (or None), and its arguments by name, in a fixed order.
 
     >>> print(EditStep("tile", "C", (("sizes", (("i", 8), ("j", 16))),)))
@@ -186,8 +186,7 @@ def _check_banks(given: Mapping[str, Any]) -> None:
         raise _Bad(f'{said[0]} is said of memory that is not "shared", which has no banks,')
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """How a step is written, what its arguments are, what they are where they are left out, and what they may be together."""
 
     text: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.errors.given import text_of
 
@@ -20,8 +21,7 @@ def escape(text: str, limit: int = 200) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The text that a user wrote, with the name it is shown under."""
 
     text: str
@@ -35,8 +35,7 @@ class Source:
         return self.text.count("\n", 0, offset) + 1, offset - start, line
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Half-open range of character offsets [start, end) in a source."""
 
     source: Source
@@ -144,8 +143,7 @@ def _made(
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One row of the catalogue: the class raised, the message and the hint as `str.format` templates."""
 
     code: str

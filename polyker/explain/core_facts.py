@@ -10,16 +10,17 @@ import ctypes
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import host
 from polyker.explain.rates import CHAINS, RateLoop, fma_seconds, reading
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 # Rounds in which the ways of one pattern take turns.
 ROUNDS = 7
@@ -30,8 +31,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Compile: TypeAlias = Callable[[str, Mapping[str, Array], Target], Callable[..., Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """An operator that reads memory, the bytes that it moves, and the ways of which one is to be chosen."""
 
     fact: str

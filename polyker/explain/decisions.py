@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyker.ir.decision import Decision
 from polyker.schedule.tree.nodes import MemberKind, ScheduleTree, loops
+from polyker.structs import replace
 
 _GENERATED = re.compile(r"(?<![A-Za-z_'.\d])[Sit]\d+\b")
 _STATEMENT = re.compile(r"S\d+")

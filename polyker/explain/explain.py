@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.ir.kernel import For, KernelIR, LoopKind
@@ -23,6 +22,7 @@ from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import Gpu, Target
 from polyker.poly.isl import isl_job
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
+from polyker.structs import replace
 
 
 def explain(

@@ -8,9 +8,10 @@ around it in the middle of theirs. Caches begin cold, hold 3/4 of their size, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -36,8 +37,7 @@ from polyker.machine.model import Target
 MAX_MODEL_ACCESSES = 4000  # of a kernel that the model looks at
 
 
-@dataclass(frozen=True, slots=True)
-class AccessNode:
+class AccessNode(Struct, frozen=True):
     """An access: the buffer and its subscripts."""
 
     buffer: str
@@ -45,16 +45,14 @@ class AccessNode:
     is_store: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LoopNode:
+class LoopNode(Struct, frozen=True):
     """A loop and what is in it."""
 
     loop: For
     body: ModelBody
 
 
-@dataclass(frozen=True, slots=True)
-class BranchNode:
+class BranchNode(Struct, frozen=True):
     """What is done if a condition holds, and what else."""
 
     condition: KExpr
@@ -70,8 +68,7 @@ LoopRanges: TypeAlias = dict[str, tuple[int | None, int | None]]
 Bytes: TypeAlias = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(Struct, frozen=True):
     """Bytes of each buffer that are loaded, stored, and either."""
 
     loads: Bytes

@@ -10,12 +10,12 @@ import ctypes
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.llvm.jit.build import LoadedCode, build
 from polyker.codegen.llvm.jit.detect import host
@@ -27,8 +27,7 @@ UNROLLED = 4
 LLVM = {"f32": ("float", 4), "f64": ("double", 8)}
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """FLOP/s of one core by element type; bytes a second of each level by its name, of a copy or of reading, the faster."""
 
     cpu: str
@@ -86,8 +85,7 @@ def levels(target: Target) -> list[tuple[str, int]]:
     return list(zip(names(target), [*sizes, 4 * target.caches[-1].size], strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class RateLoop:
+class RateLoop(Struct, frozen=True):
     """Machine code of one measuring loop; it lives as long as this."""
 
     code: LoadedCode

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from polyker.ir.decision import Decision
+from polyker.structs import replace
 
 # An integer; with symbolic sizes a sympy expression in them.
 Amount: TypeAlias = Any
 
 
-@dataclass(frozen=True, slots=True)
-class StatementWork:
+class StatementWork(Struct, frozen=True):
     """One statement: its text, how often it runs, and what it computes.
 
     `flops`: additions, subtractions, multiplications and divisions, of integers too; a multiply-add is two, complex ones are
@@ -29,8 +31,7 @@ class StatementWork:
     exact: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """An argument: the bytes of its elements that are read, and that are written, each element once."""
 
     tensor: str
@@ -39,8 +40,7 @@ class Moved:
     exact: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PassTime:
+class PassTime(Struct, frozen=True):
     """A pass of the compile: what it took, in seconds, over all alternatives, and whether it changed anything that was kept."""
 
     name: str
@@ -49,8 +49,7 @@ class PassTime:
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LevelTraffic:
+class LevelTraffic(Struct, frozen=True):
     """Bytes that the schedule moves between a cache (`near`) and what lies behind it (`far`), by the model."""
 
     near: str
@@ -59,8 +58,7 @@ class LevelTraffic:
     written: int
 
 
-@dataclass(frozen=True, slots=True)
-class Intermediate:
+class Intermediate(Struct, frozen=True):
     """A temporary: the bytes of all its elements, where it lives, and the bytes that it takes there.
 
     `place`: "not stored", "registers", "stack" or "memory". `from_text`: whether the program names it, or an inline reduction in
@@ -75,8 +73,7 @@ class Intermediate:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LeastTime:
+class LeastTime(Struct, frozen=True):
     """The least time: of arithmetic, and of the compulsory bytes from `level`; the larger is the floor.
 
     Cycles by the target's model. Seconds where the machine was measured, else None.
@@ -107,8 +104,7 @@ class LeastTime:
         return "arithmetic" if pair[0] >= pair[1] else "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
+class MeasuredRun(Struct, frozen=True):
     """A run: the median of so many calls in seconds, and the floor's share of it in percent."""
 
     seconds: float
@@ -116,8 +112,7 @@ class MeasuredRun:
     percent: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """What a kernel computes, moves and stores, and why it does it so.
 
     `flops`: as the program is written; `scheduled_flops`: as it is computed (steps of a contraction, values computed once or
@@ -161,8 +156,8 @@ class Explanation:
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Struct):
+        return {name: _plain(v) for name, v in asdict(value).items()}
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list)):

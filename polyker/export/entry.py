@@ -6,8 +6,9 @@ Beside it stand a function that says how many bytes of scratch memory a call nee
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
+
+from msgspec import Struct, field
 
 from polyker.errors.base import InternalError
 from polyker.export.numbers import FIRST_CHECK, HOST, SCRATCH, SIZE_RANGE, meanings
@@ -20,8 +21,7 @@ _MOST_BITS, _MOST_NARROW_BITS = 62, 48
 _ALIGNMENT = 64  # bytes that scratch memory is a multiple of, and each temporary in it
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """A kernel that is exported: its name, its record, and the names of its parameters.
 
     `tensors`: by generated name, `sizes` likewise. `constants`: symbols of the inputs that are part of the module.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.llvm.jit.own import host_triple
@@ -60,8 +60,7 @@ _SYSTEMS = {".so": "linux", ".dylib": "macosx", ".dll": "windows"}
 _WEB = (".wasm", ".html")
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Struct, frozen=True):
     """A kernel to export: the function's name, the operator's text, its record and artifact for dense arguments.
 
     `constants`: inputs by their labels, with the values that become part of the module. `static_scratch`: temporaries lie in
@@ -79,8 +78,7 @@ class Export:
     abi: str = "c"
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedModule:
+class ExportedModule(Struct, frozen=True):
     """What the exported kernels became, for a target: of each the subject of its entry, a text of LLVM IR, and its constants."""
 
     target: Target

@@ -7,9 +7,9 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.artifact import Artifact
 from polyker.errors.base import failure
@@ -24,8 +24,7 @@ from polyker.runtime.kinds import Array
 _MOST_INDEX = 8  # below which the page's integers are, which may be indices (chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """An operator of a page: its entry, its text, what was compiled, and the values of its constants by generated name."""
 
     subject: Subject

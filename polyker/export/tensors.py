@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.export.entry import EntryLines, Subject, return_unless
 from polyker.export.names import shown
@@ -20,8 +21,7 @@ _BFLOAT, _CPU = 4, 1
 _ANY_BYTES, _ANY_VALUE, _ANY_INTEGER, _ANY_TENSOR, _ANY_OBJECT, _IN_OBJECT = 16, 8, 1, 7, 70, 24
 
 
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
+class TensorEntry(Struct, frozen=True):
     """The names of what an entry by tensors takes beside these: sizes that no tensor's shape gives."""
 
     subject: Subject

@@ -7,7 +7,8 @@ on all is the caller's. The format: https://github.com/WebAssembly/tool-conventi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.errors.base import InternalError
 
@@ -90,8 +91,7 @@ class _Reader:
         return self.block().decode()
 
 
-@dataclass(slots=True)
-class _Segment:
+class _Segment(Struct):
     """Data: its bytes, the power of 2 that its address is a multiple of, and the address."""
 
     content: bytearray
@@ -100,8 +100,7 @@ class _Segment:
     address: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Symbol:
+class _Symbol(Struct, frozen=True):
     """What a relocation refers to: the index of a function or a global; of data, a segment and the offset in it."""
 
     kind: str

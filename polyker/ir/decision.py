@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 # How a printed decision begins that says what was not done, and why.
 REFUSED = "not done: "
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """One decision of a pass.
 
     `subject`: the statement, or "" where it is of the whole program. `chosen`: what is done; or `refused`: what is not, and why.
@@ -28,8 +27,7 @@ class Decision:
         return about + self.chosen if self.chosen else REFUSED + about + self.refused
 
 
-@dataclass(frozen=True, slots=True)
-class PassRun:
+class PassRun(Struct, frozen=True):
     """One run of a pass: its name, level, time in seconds, whether it changed its unit, and the alternative it was a part of.
 
     Passes of an alternative that was given up are marked so.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_DIMENSION
 from polyker.errors.given import exact_text, integer, printed
 from polyker.process.jobs import load
+from polyker.structs import PartlyCompared
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DType:
+class DType(Struct, frozen=True, eq=False):
     """An element type: its name in the notation, its kind (b, i, u, f or c, as numpy's) and its size in bytes.
 
     There is one of each: they are compared, and hashed, by identity, which a compiler does at every node of every expression.
@@ -84,18 +84,19 @@ def _dimension(size: object) -> int | str:
     raise failure(BAD_DIMENSION, value=printed(size)[:64])
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(PartlyCompared, frozen=True):
     """Element type and shape of a tensor; a dimension is an int or the name of a symbolic size.
 
     `weak` marks a 0-d tensor that a Python scalar gives: it takes part in promotion as NEP 50's weak scalars do. `ranges` are
     of an inferred output: a line for each index of the program, with its values and what bounded it.
     """
 
+    UNCOMPARED: ClassVar = frozenset({"ranges"})
+
     dtype: DType
     shape: tuple[int | str, ...]
     weak: bool = False
-    ranges: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    ranges: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

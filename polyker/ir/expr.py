@@ -8,13 +8,15 @@ In an untyped program (`polyker.ir.program`) every `dtype` is None. Binding to a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
 from polyker.ir.instructions import MEANINGS
+from polyker.structs import PartlyCompared, replace
 
 # Operators, as `Call.op`. Chains of one left-associative operator are one n-ary Call, folded from the left; `a - b` is
 # add(a, neg(b)); `pow` folds from the right.
@@ -37,51 +39,45 @@ TRANSCENDENTAL = tuple(f.name for f in TABLE.values() if f.transcendental)
 REDUCTIONS = ("sum", "prod", "max", "min", "mean", "logsumexp", "argmax", "argmin", "any", "all")
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(PartlyCompared, frozen=True):
     """A constant: bool, int, float (inf, nan too) or complex. Weakly typed (NEP 50) until it has a dtype."""
 
     value: bool | int | float | complex
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexExpr:
+class IndexExpr(PartlyCompared, frozen=True):
     """The value of an index (an iterator of the statement or of a reduction around it); i64 once typed."""
 
     name: str
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SizeExpr:
+class SizeExpr(PartlyCompared, frozen=True):
     """The value of a size (a symbol that the shapes or the caller give); i64 once typed."""
 
     name: str
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dots:
+class Dots(PartlyCompared, frozen=True):
     """`...` in a subscript list: leading batch dimensions; gone once the program is bound to shapes."""
 
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Struct, frozen=True):
     """What a padded access reads outside the tensor: `mode` is constant (then `value`), edge, wrap or reflect."""
 
     mode: str
     value: Literal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(PartlyCompared, frozen=True):
     """`T[i, 2*j+r; pad=0]`: the tensor's name and one index expression a dimension; a 0-d tensor has no subscripts.
 
     A subscript may itself hold a Read of an integer tensor: a gather.
@@ -91,41 +87,37 @@ class Read:
     subscripts: tuple[Expr, ...]
     pad: Pad | None = None
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(PartlyCompared, frozen=True):
     """An operator or function applied to arguments; `op` is one of the names listed above."""
 
     op: str
     args: tuple[Expr, ...]
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(PartlyCompared, frozen=True):
     """`f32(x)`, or a conversion that typing made; the type converted to is `to` (and, once typed, `dtype` too)."""
 
     to: DType
     arg: Expr
     dtype: DType | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(PartlyCompared, frozen=True):
     """`index in lo:hi`, half open; `lo` and `hi` are None where the range is to be inferred."""
 
     index: str
     lo: Expr | None = None
     hi: Expr | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(PartlyCompared, frozen=True):
     """`sum[k, l in 0:n](body where conditions)`: an inline reduction, a scope of its own.
 
     In a typed program `domain` is the isl text of the exact set of [outer iterators used ..., own iterators ...] points
@@ -140,7 +132,7 @@ class Reduce:
     dtype: DType | None = None
     acc: DType | None = None
     domain: str | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
 Expr: TypeAlias = Literal | IndexExpr | SizeExpr | Dots | Read | Call | Cast | Reduce

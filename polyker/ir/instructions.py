@@ -6,13 +6,13 @@ The factors lie side by side in 32 bits, the first lowest. Matrix units of GPUs 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from polyker.ir.dtypes import DType, i8, i16, u8
 
 
-@dataclass(frozen=True, slots=True)
-class DotProduct:
+class DotProduct(Struct, frozen=True):
     """An instruction on vectors of 32-bit elements: the sum of the products of the narrow integers in x and in y, modulo 2^32.
 
     `op`: what the IR calls it, the same for all instructions of one meaning, which is that of `left` and `right`, the types in x

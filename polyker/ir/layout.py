@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Dense (strides follow from the extents), or strided (the kernel is given strides, in elements).
 
     For a strided layout `unit` is the dimension whose stride is known to be one element, or None. For a dense one `order` has its

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Range, Read, SizeExpr, reads_in
 from polyker.ir.printing import print_conditions, print_expr, print_range, print_subscripts
+from polyker.structs import PartlyCompared
 
 _UPDATES = {
     "set": "=",
@@ -23,12 +23,13 @@ _UPDATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(PartlyCompared, frozen=True):
     """`target[subscripts] OP expr for ranges where conditions`.
 
     `op`: "set" for `=`, or the reduction: "add", "mul", "max", "min", "any", "all", "logsumexp".
     """
+
+    UNCOMPARED: ClassVar = frozenset({"span", "target_span"})
 
     target: str
     subscripts: tuple[Expr, ...]
@@ -36,28 +37,26 @@ class Statement:
     expr: Expr
     ranges: tuple[Range, ...] = ()
     conditions: tuple[Expr, ...] = ()
-    span: Span | None = field(default=None, compare=False, repr=False)
-    target_span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
+    target_span: Span | None = None
 
     def reads(self) -> Iterator[Read]:
         """Yield what is read, for the value, subscripts (gathers' too) and conditions; equal reads again and again."""
         return reads_in(self.expr, *self.subscripts, *self.conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(PartlyCompared, frozen=True):
     """`for index in lo:hi:` with an indented body that runs once for each value, in order."""
 
     range: Range
     body: tuple[Node, ...]
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
 Node: TypeAlias = Statement | Loop
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(PartlyCompared, frozen=True):
     """A tensor's declared type: `dtype` and `shape` are None where not declared; a dimension is an index-free expression.
 
     `X: f32[N,C,3,3]` has shape (Size N, Size C, Literal 3, Literal 3).
@@ -66,17 +65,18 @@ class Declared:
     name: str
     dtype: DType | None = None
     shape: tuple[Expr, ...] | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(PartlyCompared, frozen=True):
     """A program of the notation.
 
     `inputs` are the tensors that the caller gives, in calling order; `parameters` all parameters in calling order (the
     inputs, and the sizes that a declaration lists among its parameters); `outputs` in order. A tensor in both `inputs`
     and `outputs` is in-out. `sizes` are all sizes, in the order of the declared shapes, the parameters, then the text.
     """
+
+    UNCOMPARED: ClassVar = frozenset({"source"})
 
     name: str | None
     declared: bool
@@ -87,7 +87,7 @@ class Program:
     sizes: tuple[str, ...]
     body: tuple[Node, ...]
     types: tuple[Declared, ...] = ()
-    source: Source | None = field(default=None, compare=False, repr=False)
+    source: Source | None = None
 
     def __str__(self) -> str:
         """Return the program in the notation: `parse(str(p), sizes=p.sizes) == p`.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, bf16, f16, f32, f64, from_numpy
 
@@ -21,8 +21,7 @@ class UnknownType(Exception):
         self.tensor = tensor
 
 
-@dataclass(frozen=True, slots=True)
-class ValueType:
+class ValueType(Struct, frozen=True):
     """The type of a value: its own name for promotion (`f16` though computed in f32), and whether it is weak.
 
     A weak value has i64 (u64 where it is too large for that), f64 or c128, the type it is computed in when nothing else decides.

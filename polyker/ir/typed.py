@@ -8,14 +8,16 @@ Labels keep the user's names, for messages and printing alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Read, reads_in, walk
 from polyker.ir.quasi_affine import substitute
+from polyker.structs import PartlyCompared, replace
 
 # The extent of a temporary of which buffers hold parts: whatever its elements are, no array of it is made.
 UNBOUNDED_EXTENT = 1 << 20
@@ -30,17 +32,15 @@ class Role(Enum):
     TEMPORARY = "temporary"
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(PartlyCompared, frozen=True):
     """What a gather outside a tensor means where it is no wrong index: an error's code and values."""
 
     code: str
     values: tuple[tuple[str, str], ...]
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TypedTensor:
+class TypedTensor(Struct, frozen=True):
     """A tensor with its type; extents are `Literal`s, or quasi-affine expressions over `Size`s.
 
     `limits`: of an argument that is a Python integer, the least and the greatest value that it may have, where it is
@@ -56,16 +56,14 @@ class TypedTensor:
     outside: Outside | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchRead:
+class PrefetchRead(Struct, frozen=True):
     """An element that will be used, and the cache that its line is brought into, 1 the nearest; it need not exist."""
 
     read: Read
     cache: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class TypedStatement:
+class TypedStatement(PartlyCompared, frozen=True):
     """One statement over its exact domain.
 
     `iterators`: in execution order; the iterators of the loops around it come first (`outer` of them). The instance order
@@ -95,7 +93,7 @@ class TypedStatement:
     expr: Expr
     acc: DType
     reduced: tuple[str, ...] = ()
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
     defines: str | None = None
     prefetch: tuple[PrefetchRead, ...] = ()
     in_order: bool = False
@@ -135,8 +133,7 @@ class TypedStatement:
         return self.reads_own or self.scatters
 
 
-@dataclass(frozen=True, slots=True)
-class TypedLoop:
+class TypedLoop(Struct, frozen=True):
     """A sequential loop: every statement inside has `iterator` at the loop's depth; the domains hold its bounds."""
 
     iterator: str
@@ -168,8 +165,7 @@ def replaced(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(PartlyCompared, frozen=True):
     """A condition on the sizes that has to hold at the call: an isl parameter set, and the error otherwise.
 
     `code` and `values` go to `polyker.errors.failure`.
@@ -178,11 +174,10 @@ class Check:
     condition: str
     code: str
     values: tuple[tuple[str, str], ...] = ()
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TypedProgram:
+class TypedProgram(Struct, frozen=True):
     """A program for given element types and sizes. `sizes` are the symbolic ones as (name, label), none if all are fixed;
     `products` those of them that the compiler made: the product of two others. `likely`: values that sizes are expected to
     have, which costs are reckoned with; what is compiled is right for all.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.base import DTypeError, Span, advised, failure
 from polyker.errors.types import BITS_OF, LITERAL_RANGE, NEGATIVE_POWER, NO_LOOP, NOT_INTEGER, TOO_LARGE
@@ -39,6 +39,7 @@ from polyker.ir.measure import SIZE, size_of
 from polyker.ir.printing import SYMBOLS
 from polyker.ir.promotion import UnknownType, ValueType, computed, fits, floating, promote
 from polyker.ir.reductions import admitted, reduction
+from polyker.structs import replace
 
 TypedExpr: TypeAlias = tuple[Expr, ValueType]
 
@@ -49,8 +50,7 @@ _WEAK = {"i": ValueType(i64, True), "f": ValueType(f64, True), "c": ValueType(c1
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-@dataclass(frozen=True)
-class Typer:
+class Typer(Struct, frozen=True):
     """Types expressions over generated names.
 
     `types`: the tensors' types, None while unknown; `names`: the tensors' generated names; `acc`: the type to

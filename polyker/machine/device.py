@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
-from polyker.machine.known import GPUS, gpu_target
+from polyker.machine.known import gpu_target, gpus
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 # What `with_device` takes, by the names of CUDA's attributes of devices (CU_DEVICE_ATTRIBUTE_… in cuda.h), and their numbers.
 ATTRIBUTES: dict[str, int] = {
@@ -35,7 +35,7 @@ def name_of(arch: str) -> str | None:
     if not re.fullmatch(r"sm_\d{2,3}", arch):
         return None
     names = (f"cuda:{arch}a", f"cuda:{arch}", f"cuda:{arch[:-1]}0")
-    return next((n for n in names if n in GPUS), None)
+    return next((n for n in names if n in gpus()), None)
 
 
 def with_device(target: Target, attributes: Mapping[str, int]) -> Target:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from polyker.ir.instructions import most_terms
 from polyker.machine.facts import check
 from polyker.machine.model import Cache, Gpu, Memory, Target
+from polyker.structs import replace
 
 # Bytes a cycle of a multiprocessor's shared memory: 32 banks of 4 bytes (CUDA C++ Programming Guide). How many times as fast as
 # memory the second cache is read (microbenchmarks of A100 and H100 say 2 to 3).
@@ -31,10 +31,16 @@ _TRIPLES = {
 
 
 @cache
-def _described() -> tuple[Mapping[str, Any], ...]:
-    """Return what the files say."""
+def _texts() -> tuple[str, ...]:
+    """Return the files."""
     found = sorted((f for f in files(__package__).iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return tuple(tomllib.loads(f.read_text(encoding="utf-8")) for f in found)
+    return tuple(f.read_text(encoding="utf-8") for f in found)
+
+
+@cache
+def _described(naming: str = "") -> tuple[Mapping[str, Any], ...]:
+    """Return what the files say that have a text in them: to read all of them takes as long as a small compile."""
+    return tuple(tomllib.loads(text) for text in _texts() if naming in text)
 
 
 def facts_of(cpu: str) -> Mapping[str, Any]:
@@ -42,7 +48,7 @@ def facts_of(cpu: str) -> Mapping[str, Any]:
 
     Raises ValueError where a file says what is no fact, or two files name the core.
     """
-    found = [f for f in _described() if cpu in f.get("cores", ())]
+    found = [f for f in _described(f'"{cpu}"') if cpu in f.get("cores", ())]
     if len(found) > 1:
         raise ValueError(f"{len(found)} files of polyker/machine name the core {cpu}")
     for facts in found:
@@ -127,14 +133,30 @@ def _by_name(targets: list[Target]) -> dict[str, Target]:
     return {t.name: t for t in targets}
 
 
-_LEVELS = _by_name([t for f in _described() if "triple" in f for t in _named(f)])
-# Of the names that targets have, one an instruction set.
-INSTRUCTION_SETS = tuple(f["target"] for f in _described() if "triple" in f)
-KNOWN = _LEVELS | _by_name([t for f in _described() if "like" in f for t in _cores(f, _LEVELS)])
-GPUS = _by_name(
-    sorted((_gpu(f) for f in _described() if "arch" in f), key=lambda t: (len(t.cpu.strip("a")), t.cpu, t.name))
-)
-_H100 = GPUS["cuda:sm_90a"].gpu
-assert _H100 is not None
-# Of one multiprocessor, so that small programs are mapped as large ones are on a GPU.
-GPUS["cuda-sim"] = gpu_target("cuda-sim", "", replace(_H100, processors=1, simulated=True))
+@cache
+def _levels() -> dict[str, Target]:
+    return _by_name([t for f in _described() if "triple" in f for t in _named(f)])
+
+
+@cache
+def instruction_sets() -> tuple[str, ...]:
+    """Return a name for each instruction set, of those that targets have."""
+    return tuple(f["target"] for f in _described() if "triple" in f)
+
+
+@cache
+def known() -> Mapping[str, Target]:
+    """Return the processors that code can be compiled for, by name."""
+    return _levels() | _by_name([t for f in _described() if "like" in f for t in _cores(f, _levels())])
+
+
+@cache
+def gpus() -> Mapping[str, Target]:
+    """Return the GPUs, by name, and the simulator of one."""
+    found = _by_name(
+        sorted((_gpu(f) for f in _described() if "arch" in f), key=lambda t: (len(t.cpu.strip("a")), t.cpu, t.name))
+    )
+    h100 = found["cuda:sm_90a"].gpu
+    assert h100 is not None
+    # Of one multiprocessor, so that small programs are mapped as large ones are on a GPU.
+    return found | {"cuda-sim": gpu_target("cuda-sim", "", replace(h100, processors=1, simulated=True))}

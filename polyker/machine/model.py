@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import Literal
+
+from msgspec import Struct
 
 from polyker.ir.instructions import DotProduct, instructions
 
@@ -14,8 +15,7 @@ PAGE = 4096
 LANE_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """One level of cache as one core sees it: size and line in bytes, associativity in ways; `read`: bytes a cycle,
     None where it was not measured.
     """
@@ -39,8 +39,7 @@ class Cache:
         return step < self.line or count <= (self.ways - 2) * (way // gcd(step, way))
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Memory as one core sees it.
 
     `read`: bytes a cycle of a row; `side_by_side`: of `rows` rows at once, None where it was not measured. `random_line`:
@@ -55,8 +54,7 @@ class Memory:
     pages: int = 3072
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchPolicy:
+class PrefetchPolicy(Struct, frozen=True):
     """What prefetch instructions are for.
 
     The first four are rates in any unit, of one pattern each: by the core's own prefetchers, with requests into the first cache,
@@ -72,8 +70,7 @@ class PrefetchPolicy:
     second_fills_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """What the schedules of a GPU are made for.
 
     `arch`: as nvcc names it, such as sm_90a. `warp`: threads that run together; `threads`: the most in a block; of one
@@ -127,8 +124,7 @@ class Gpu:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A processor: what LLVM is told (`triple`, `cpu`, `features`) and what the schedules are made for.
 
     `vector_bytes`: width of a vector register in bytes; `vector_registers`: their number; `masked`: whether masked loads and

@@ -17,59 +17,28 @@ every pass under POLYKER_VERIFY=1, once a level otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.cuda.build import CudaCode, ptx
-from polyker.codegen.cuda.sim_build import build_sim
-from polyker.codegen.cuda.text import cuda_source
-from polyker.codegen.ir.meetings import check_meetings
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
-from polyker.codegen.passes.gpu.launch import check_shared
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
-from polyker.machine.model import Gpu, Target
+from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run, check
 from polyker.pipeline.passes import Ordered
-from polyker.pipeline.schedules import automatic, in_text_order, place, scheduled, scheduled_gpu
+from polyker.pipeline.schedules import GIVEN_SCHEDULE_ISL_OPERATIONS, automatic, in_text_order, place, scheduled
 from polyker.pipeline.threads import Found, proven_kernel
-from polyker.pipeline.trace import AFTER, Again, Watch, printed_after, printed_passes
+from polyker.pipeline.trace import Stages, Watch, print_scop, printed_after, printed_passes
 from polyker.poly.isl import isl_job
-from polyker.poly.scop import Scop, build_scop
+from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.argument_order import orders_of, strided
-from polyker.schedule.gpu.auto import lanes_unrolled
 from polyker.schedule.tree.nodes import ScheduleTree
-
-# isl operations that a schedule which a user gave may take: it has none to fall back on.
-GIVEN_SCHEDULE_ISL_OPERATIONS = 16_000_000
-
-
-class Stages(Mapping[str, str]):
-    """The printed stages of a compile, each printed when it is asked for; `after:NAME` is what the pass NAME made."""
-
-    def __init__(self, after: Callable[[str], str], **printers: Callable[[], str]) -> None:
-        self._after = after
-        self._printers = printers
-
-    def __getitem__(self, stage: str) -> str:
-        return self._after(stage.removeprefix(AFTER)) if stage.startswith(AFTER) else self._printers[stage]()
-
-    def __contains__(self, stage: object) -> bool:
-        return stage in self._printers or (isinstance(stage, str) and stage.startswith(AFTER))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._printers)
-
-    def __len__(self) -> int:
-        return len(self._printers)
+from polyker.structs import replace
 
 
 @isl_job("compile")  # what no stage of its own holds: the verifier, and what an ending process tells isl to give up
@@ -94,7 +63,9 @@ def compile_typed(
         return compile_typed(typed, layouts, target, options, given, watch)
 
     if target.gpu is not None:
-        return _compile_gpu(typed, run, target.gpu, options, given, again)
+        from polyker.pipeline.gpu import compile_gpu
+
+        return compile_gpu(typed, run, target.gpu, options, given, again)
     if given is None:
         program, schedule, lowered = scheduled(typed, run)
     else:
@@ -119,47 +90,6 @@ def compile_typed(
     return Artifact(
         typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
         (program, schedule), lowered.kernel, tuple(run.steps),
-    )  # fmt: skip
-
-
-def _compile_gpu(
-    typed: TypedProgram,
-    run: Run,
-    gpu: Gpu,
-    options: Options,
-    given: tuple[TypedProgram, ScheduleTree] | None,
-    again: Again,
-) -> Artifact:
-    """Return the kernels of a typed program for a GPU, or for the simulator of one; arguments as of `compile_typed`."""
-    target = run.at.target
-    if given is None:
-        program, schedule, lowered = scheduled_gpu(typed, run, gpu)
-    else:
-        with isl_job("schedule", GIVEN_SCHEDULE_ISL_OPERATIONS):
-            program, schedule = given
-            ordered = Ordered(program, replace(schedule, tree=lanes_unrolled(schedule.tree)))
-            program, schedule, lowered = proven_kernel(ordered, run)
-    check(program, "the last rewrite", typed)
-    kernel = replace(run.passes(kernels.GPU, lowered.kernel), fastmath=options.fastmath)
-    check(kernel, "the last pass over the kernel")
-    check_meetings(kernel)
-    check_shared(kernel, gpu, target.name)
-    sizes = frozenset(n for n, _ in program.sizes)
-    text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
-    stages = Stages(
-        lambda name: printed_after(name, target.name, again),
-        passes=lambda: printed_passes(again),
-        program=lambda: print_typed(typed),
-        isl=lambda: print_scop(build_scop(program)),
-        schedule=lambda: "\n".join((str(schedule), *map(str, schedule.notes))),
-        loops=lambda: print_kernel(kernel),
-        cuda=lambda: text,
-        **({} if gpu.simulated else {"ptx": lambda: ptx(text, target)}),
-    )
-    code = build_sim(text) if gpu.simulated else CudaCode(text, target)
-    return Artifact(
-        typed, run.at.given, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
-        (program, schedule), steps=tuple(run.steps),
     )  # fmt: skip
 
 
@@ -191,6 +121,8 @@ def start_to_edit(
     run = started(typed, (DENSE,) * len(argument_names(typed)), target, replace(options, threads=1))
     found: Found
     if target.gpu is not None:
+        from polyker.pipeline.gpu import scheduled_gpu
+
         found = scheduled_gpu(typed, run, target.gpu, plain=not auto, merge=False)
         return found[:2]
     if auto:
@@ -213,11 +145,3 @@ def may_reassociate(options: Options) -> bool:
 def threads_for(target: Target, options: Options) -> int:
     """Return the number of threads of a kernel: one where no run time brings others."""
     return 1 if target.triple.startswith("wasm") else options.thread_count
-
-
-def print_scop(scop: Scop) -> str:
-    """Return the domains and access relations as isl prints them."""
-    lines = [f"context {scop.context}"]
-    lines += [f"domain {scop.domains[s]}" for s in scop.domains]
-    lines += [f"{'write' if a.is_write else 'read'} {a.relation}" for a in scop.accesses]
-    return "\n".join(lines)

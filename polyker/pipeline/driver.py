@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import KernelIR
 from polyker.codegen.ir.printing import print_kernel
@@ -20,13 +21,13 @@ from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
 from polyker.pipeline.passes import At, Ordered, Pass, PassLevel
 from polyker.rewrite.core.verify import verify_program
+from polyker.structs import replace
 
 Unit = TypeVar("Unit")
 _compiles = count()
 
 
-@dataclass
-class Run:
+class Run(Struct):
     """The passes of one compile. `watch`: is called with each step and what the pass made, before it is verified.
 
     `everywhere`: verify after every pass that changed its unit, not once a level (POLYKER_VERIFY).

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.decision import Decision
@@ -25,16 +26,14 @@ class PassLevel(Enum):
     KERNEL = "kernel"
 
 
-@dataclass(frozen=True, slots=True)
-class Ordered:
+class Ordered(Struct, frozen=True):
     """A program, and the schedule that orders its instances."""
 
     program: TypedProgram
     schedule: ScheduleTree
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(Struct, frozen=True):
     """What a pass may ask besides its unit.
 
     `given`: the layouts of the arguments as they are called with, `layouts`: by their names those that they have once their
@@ -61,8 +60,7 @@ class At:
 Made: TypeAlias = "Unit | tuple[Unit, Iterable[Decision]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Pass(Generic[Unit]):
+class Pass(Struct, Generic[Unit], frozen=True):
     """One pass: `run` returns its unit changed, or the very same one, and the decisions where it makes any.
 
     `after`: passes that come before it where a list has them, and `why`. `machine`: whether it asks the target; others give the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 
 from polyker.codegen.argument_layout import argument_names
@@ -11,26 +10,24 @@ from polyker.errors import CompileError, LegalityError
 from polyker.ir.decision import Decision
 from polyker.ir.layout import Layout
 from polyker.ir.typed import TypedProgram
-from polyker.machine.model import Gpu, Target
+from polyker.machine.model import Target
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run
 from polyker.pipeline.passes import At, Ordered, Pass, PassLevel, ProgramPass, SchedulePass
 from polyker.pipeline.threads import Found, on_threads, proven_kernel
 from polyker.poly.isl import isl_job
-from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.argument_order import dense_orders
 from polyker.rewrite.time.row_blocks import row_blocks
 from polyker.schedule.auto import auto_schedule
-from polyker.schedule.gpu.auto import gpu_schedule
-from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.nests.text_order import default_schedule
 from polyker.schedule.tree.nodes import Leaf, ScheduleTree, promoted_tensors
+from polyker.structs import replace
 
 # isl operations that the automatic schedule may take, from choosing it to its loops: a second or so. What is not done by then
 # is compiled in the order of the text, which isl turns into loops quickly.
 SCHEDULE_ISL_OPERATIONS = 4_000_000
-# Of a GPU's kernels, where one thread would be a hundred times slower.
-GPU_SCHEDULE_ISL_OPERATIONS = 2 * SCHEDULE_ISL_OPERATIONS
+# isl operations that a schedule which a user gave may take: it has none to fall back on.
+GIVEN_SCHEDULE_ISL_OPERATIONS = 16_000_000
 
 
 def _auto(*, plain: bool = False, fuse: bool = True) -> SchedulePass:
@@ -43,29 +40,6 @@ def _auto(*, plain: bool = False, fuse: bool = True) -> SchedulePass:
     return Pass("auto_schedule", run, PassLevel.SCHEDULE, ("collapse_dims",), why, machine=True)
 
 
-def _gpu(gpu: Gpu) -> SchedulePass:
-    def run(unit: Ordered, at: At) -> Ordered:
-        return Ordered(*gpu_schedule(unit.program, gpu, at.layout, reassociating=at.reassociating))
-
-    return Pass(
-        "gpu_schedule",
-        run,
-        PassLevel.SCHEDULE,
-        ("collapse_dims",),
-        "blocks and threads are dealt whole loops",
-        machine=True,
-    )
-
-
-BARRIERS: SchedulePass = Pass(
-    "barriers",
-    lambda unit, _: Ordered(unit.program, with_barriers(build_scop(unit.program), unit.schedule)),
-    PassLevel.SCHEDULE,
-    ("gpu_schedule",),
-    "which threads run what decides where they meet",
-)
-
-
 def automatic(flat: TypedProgram, run: Run, *, plain: bool = False, fuse: bool = True) -> Ordered:
     """Return the automatic schedule of a program that is rewritten, and what it orders; arguments as of `auto_schedule`.
 
@@ -73,18 +47,18 @@ def automatic(flat: TypedProgram, run: Run, *, plain: bool = False, fuse: bool =
     where these hold it in buffers.
     """
     if plain or not fuse:
-        return run.one(_auto(plain=plain, fuse=fuse), _unordered(flat))
+        return run.one(_auto(plain=plain, fuse=fuse), unordered(flat))
     flat = run.passes(programs.TIME, flat)
     for one in programs.FOR_COMMON_LOOPS:
         with run.trying(one.name) as give_up:
             changed, kept = _tried(one, flat, run)
             if not kept:
                 continue
-            made = run.one(_auto(), _unordered(changed))
+            made = run.one(_auto(), unordered(changed))
             if kept <= promoted_tensors(made.schedule.tree):
                 return made
             give_up()
-    return run.one(_auto(), _unordered(flat))
+    return run.one(_auto(), unordered(flat))
 
 
 def _tried(one: ProgramPass, flat: TypedProgram, run: Run) -> tuple[TypedProgram, frozenset[str]]:
@@ -97,7 +71,8 @@ def _tried(one: ProgramPass, flat: TypedProgram, run: Run) -> tuple[TypedProgram
     return changed, kept
 
 
-def _unordered(program: TypedProgram) -> Ordered:
+def unordered(program: TypedProgram) -> Ordered:
+    """Return a program whose schedule is yet to be made."""
     return Ordered(program, ScheduleTree(Leaf()))
 
 
@@ -151,7 +126,7 @@ def lowered_kernel(flat: TypedProgram, run: Run) -> Found:
                     if made.schedule in tried:
                         continue
                     tried.append(made.schedule)
-                    made = _noted(made, run)
+                    made = noted(made, run)
                     if run.at.threads < 2:
                         return proven_kernel(made, run)
                 again = partial(_by_rows, flat, run) if fuse else None
@@ -162,10 +137,10 @@ def lowered_kernel(flat: TypedProgram, run: Run) -> Found:
                 )
                 give_up()
                 run.decisions.append(Decision("", refused=f"a plainer schedule is taken: {error.message}"))
-    return on_threads(_noted(in_text_order(flat), run), run)
+    return on_threads(noted(in_text_order(flat), run), run)
 
 
-def _noted(made: Ordered, run: Run) -> Ordered:
+def noted(made: Ordered, run: Run) -> Ordered:
     """Return a schedule with the decisions of the passes before it in front of its own, each once."""
     own = tuple(replace(d, made_by=d.made_by or "auto_schedule") for d in made.schedule.notes)
     return replace(made, schedule=replace(made.schedule, notes=tuple(dict.fromkeys((*run.decisions, *own)))))
@@ -180,27 +155,4 @@ def _by_rows(flat: TypedProgram, run: Run, blocks: int) -> Ordered | None:
     chosen = Decision(
         "", f"{blocks} blocks of rows, which compute again what they read of each other's", made_by="row_blocks"
     )
-    return _noted(replace(made, schedule=replace(made.schedule, notes=(chosen, *made.schedule.notes))), run)
-
-
-def scheduled_gpu(typed: TypedProgram, run: Run, gpu: Gpu, *, plain: bool = False, merge: bool = True) -> Found:
-    """Return the kernels of the automatic schedule for a GPU; of one thread each where isl finds that illegal or too hard.
-
-    `plain`: of one thread each, in the order of the text. `merge`: as of `scheduled`.
-    """
-    with isl_job("rewrite"):
-        flat = run.passes((p for p in programs.GPU if merge or p.keeps_loops), typed)
-    try:
-        if not plain:
-            with isl_job("schedule", GPU_SCHEDULE_ISL_OPERATIONS):
-                made = run.passes((_gpu(gpu), BARRIERS), _unordered(flat))
-                return proven_kernel(_noted(made, run), run)
-    except (LegalityError, CompileError) as error:
-        logging.getLogger("polyker").info(
-            "each statement is run by one thread: %s", error.message, extra={"reason": error}
-        )
-        run.decisions.append(Decision("", refused=f"each statement is run by one thread: {error.message}"))
-    with isl_job("schedule"):
-        made = automatic(flat, run, plain=True)
-        schedule = replace(made.schedule, notes=tuple(run.decisions))
-        return proven_kernel(replace(made, schedule=schedule), run)
+    return noted(replace(made, schedule=replace(made.schedule, notes=(chosen, *made.schedule.notes))), run)

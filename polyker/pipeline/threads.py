@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.ir.work import exceeds
@@ -23,6 +24,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.threads.parallel import MAX_PRIVATE_BYTES, parallel_schedule
 from polyker.schedule.tree.nodes import ScheduleTree
+from polyker.structs import replace
 
 # Budget of isl operations for the search for parallel loops, and for row blocks with the schedule of their program: about a
 # second.
@@ -84,8 +86,7 @@ def on_threads(
         return proven_kernel(made, run)
 
 
-@dataclass(frozen=True)
-class _Shared:
+class _Shared(Struct, frozen=True):
     """A kernel with loops on threads, the part of one thread's time that it is thought to take, and whether loops were cut."""
 
     kernel: Found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_STAGE
 from polyker.ir.decision import PassRun
 from polyker.pipeline.driver import printed
+from polyker.poly.scop import Scop
 
 Watch: TypeAlias = Callable[[PassRun, Any], None]
 # A compile that is done again, watched.
@@ -76,3 +77,31 @@ def _changes(before: str, after: str, name: str) -> Iterator[str]:
         for sign in "-+":
             yield from [line for line in found if line.startswith(sign)][: MAX_DIFF_LINES // 2]
         yield f"… {len(found) - MAX_DIFF_LINES} more lines: --after {name}"
+
+
+class Stages(Mapping[str, str]):
+    """The printed stages of a compile, each printed when it is asked for; `after:NAME` is what the pass NAME made."""
+
+    def __init__(self, after: Callable[[str], str], **printers: Callable[[], str]) -> None:
+        self._after = after
+        self._printers = printers
+
+    def __getitem__(self, stage: str) -> str:
+        return self._after(stage.removeprefix(AFTER)) if stage.startswith(AFTER) else self._printers[stage]()
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._printers or (isinstance(stage, str) and stage.startswith(AFTER))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._printers)
+
+    def __len__(self) -> int:
+        return len(self._printers)
+
+
+def print_scop(scop: Scop) -> str:
+    """Return the domains and access relations as isl prints them."""
+    lines = [f"context {scop.context}"]
+    lines += [f"domain {scop.domains[s]}" for s in scop.domains]
+    lines += [f"{'write' if a.is_write else 'read'} {a.relation}" for a in scop.accesses]
+    return "\n".join(lines)

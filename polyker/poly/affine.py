@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.ir import quasi_affine as qa
 from polyker.ir.dtypes import i64
@@ -20,8 +21,7 @@ class NotAffine(ValueError):
         self.expr, self.why = expr, why
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(Struct, frozen=True):
     """`floor(form / divisor)`, or `form mod divisor`; the divisor is positive."""
 
     op: str  # floordiv or mod
@@ -29,8 +29,7 @@ class Quotient:
     divisor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Extremum:
+class Extremum(Struct, frozen=True):
     """The least or the greatest of several forms: only in extents, and in what is made of extents."""
 
     op: str  # minimum or maximum
@@ -40,8 +39,7 @@ class Extremum:
 Atom: TypeAlias = str | Quotient | Extremum
 
 
-@dataclass(frozen=True)
-class Affine:
+class Affine(Struct, frozen=True, dict=True):
     """`const + sum of coefficient * atom`; atoms differ and are sorted by their text, coefficients are not 0."""
 
     terms: tuple[tuple[Atom, int], ...]
@@ -302,8 +300,7 @@ Condition: TypeAlias = tuple[str, Affine]
 """A comparison with 0: ("ge", form) is form >= 0, ("eq", form), ("ne", form)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restriction:
+class Restriction(Struct, frozen=True):
     """A `where` condition on indices and sizes: isl's text, the indices in it, and whether `or` joins parts of it.
 
     `forms`: what its comparisons compare with 0.

@@ -10,12 +10,12 @@ small, and else bounded from above by a box, and `exact` is false.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
 from typing import Any
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.errors.base import CompileError
 from polyker.poly.boxes import free_range
@@ -42,8 +42,7 @@ from polyker.poly.quasi_polynomial import (
 MAX_RESIDUES, MAX_PIECES, COUNT_ISL_OPERATIONS, MAX_ENUMERATED_POINTS = (64, 24), 128, 400_000, 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     """A number of points: `pieces` are disjoint sets of sizes with the number there; elsewhere it is 0.
 
     `exact`: else the number is an upper bound.

@@ -7,28 +7,30 @@ own target are left out (and kept apart, for whoever runs instances at the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import ClassVar
 
 import islpy as isl
 
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.poly.scop import Scop, ScopAccess
+from polyker.structs import PartlyCompared
 
 
-@dataclass(frozen=True)
-class Dependence:
+class Dependence(PartlyCompared, frozen=True, dict=True):
     """{source instance -> sink instance}, the source first in the text's order; kind is raw, war, waw or reduction.
 
     `equal`: iterators of the source with those of the sink that have the same value in every pair, as the subscripts show.
     The relation is made when it is asked for: often the text of a schedule shows that the pair is in order.
     """
 
+    UNCOMPARED: ClassVar = frozenset({"make"})
+
     kind: str
     source: str
     sink: str
     tensor: str
-    make: Callable[[], isl.Map] = field(repr=False, compare=False)
+    make: Callable[[], isl.Map]
     equal: tuple[tuple[str, str], ...] = ()
 
     @cached_property

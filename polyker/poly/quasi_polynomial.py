@@ -7,15 +7,15 @@ Source: Verdoolaege et al., "Counting Integer Points in Parametric Polytopes Usi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import comb, lcm
 from typing import Any, TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class FloorTerm:
+
+class FloorTerm(Struct, frozen=True):
     """floor((Σ factor * atom + constant) / divisor), all integers, `terms` sorted."""
 
     terms: tuple[tuple[Atom, int], ...]

@@ -8,31 +8,34 @@ extent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import ClassVar
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import is_quasi_affine, print_affine
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.boxes import values_along
 from polyker.poly.isl import read_map, read_set
+from polyker.structs import PartlyCompared
 
 
-@dataclass(frozen=True)
-class ScopAccess:
+class ScopAccess(PartlyCompared, frozen=True, dict=True):
     """One access of a statement: `relation` is {S[iterators] -> tensor[element]} within the domain.
 
     `is_update`: the target of a reduction, which is read, combined and written. `subscripts`: () where they do not say which
     element. The relation is made when it is asked for: most inputs are never asked.
     """
 
+    UNCOMPARED: ClassVar = frozenset({"make"})
+
     statement: str
     tensor: str
     subscripts: tuple[Expr, ...]
     is_write: bool
-    make: Callable[[], isl.Map] = field(repr=False, compare=False)
+    make: Callable[[], isl.Map]
     is_update: bool = False
 
     @cached_property
@@ -52,8 +55,7 @@ def domain_text(domain: isl.Set, name: str) -> str:
     return str(named.to_str())  # str(named) leaves 32 bytes behind
 
 
-@dataclass(frozen=True)
-class Scop:
+class Scop(Struct, frozen=True):
     """Domains, accesses and original order of a typed program.
 
     `order`: statement -> {S[iterators] -> [time]}, times of one length; lexicographic order is the text's order.

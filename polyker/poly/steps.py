@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read
@@ -16,8 +16,7 @@ MAX_REGISTER_DISTANCE = 4
 OPERATORS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "or": "any", "and": "all"}
 
 
-@dataclass(frozen=True, slots=True)
-class RecurrenceStep:
+class RecurrenceStep(Struct, frozen=True):
     """A statement is `element = before op term`, `before` the element of the instance one value of `iterator` earlier."""
 
     iterator: str

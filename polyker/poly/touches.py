@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.ir.typed import TypedStatement
 
 
-@dataclass(frozen=True)
-class Touch:
+class Touch(Struct, frozen=True):
     """One access of an item; `exact`: the element is the one that the subscripts say, or none.
 
     `everywhere`: also at other values of the iterators than the statement's own.

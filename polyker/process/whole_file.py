@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +11,8 @@ from pathlib import Path
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
     """Yield the path to write, in the file's folder; it takes the file's place, or is removed where the block raises."""
+    import tempfile  # with its compressors and random numbers: what only reads loads none of them
+
     handle, name = tempfile.mkstemp(dir=file.parent, suffix=".part")
     os.close(handle)
     try:

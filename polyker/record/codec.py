@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from polyker.errors.base import Source, Span
@@ -51,9 +50,11 @@ def _plain(value: Any, text: str | None) -> Any:
             return {"is": "Span", "at": [start, end], **own}
     if type(value).__name__ not in _CLASSES:
         raise TypeError(f"{type(value).__name__} is no part of a record")
-    given = ((f, getattr(value, f.name)) for f in fields(value))
-    return {"is": type(value).__name__} | {
-        f.name: _plain(v, text) for f, v in given if f.default is MISSING or v != f.default
+    cls = type(value)
+    defaults = dict(zip(reversed(cls.__struct_fields__), reversed(cls.__struct_defaults__), strict=False))
+    given = ((name, getattr(value, name)) for name in cls.__struct_fields__)
+    return {"is": cls.__name__} | {
+        name: _plain(v, text) for name, v in given if name not in defaults or v != defaults[name]
     }
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.layout import Layout
 from polyker.record.forms import SizeForm, names
 from polyker.record.work import Work
+from polyker.structs import PartlyCompared
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredShape:
+class DeclaredShape(Struct, frozen=True):
     """The declared type of an input: None for a type or a shape that the text leaves open."""
 
     name: str
@@ -22,8 +23,7 @@ class DeclaredShape:
     shape: tuple[SizeForm, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What a text says of the calls of its operator; names and their order as in polyker.ir.program.Program.
 
     `declared`: of the inputs that the text declares. `agreeing`: groups of dimensions of inputs, as (tensor, place), that one
@@ -58,8 +58,7 @@ class Signature:
         return tuple(name for name in self.sizes if name not in given)
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRecord:
+class TensorRecord(Struct, frozen=True):
     """A tensor of a call, or a temporary of a kernel, by its generated name.
 
     `label`: the user's name; `limits`: the least and the greatest value of an integer that a caller may give for it.
@@ -72,21 +71,19 @@ class TensorRecord:
     limits: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(PartlyCompared, frozen=True):
     """An error of the catalogue: its code, the values of its templates, and the place in the text."""
 
     code: str
     values: tuple[tuple[str, str], ...] = ()
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = None
 
 
 # Whether a form has to be 0, or only not below 0.
 SizeCondition: TypeAlias = tuple[bool, SizeForm]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeCheck:
+class SizeCheck(Struct, frozen=True):
     """A condition on the sizes of a call: all of one of `any_of` hold, else `failure` is raised."""
 
     any_of: tuple[tuple[SizeCondition, ...], ...]
@@ -98,8 +95,7 @@ class SizeCheck:
         return frozenset().union(*(names(form) for rows in self.any_of for _, form in rows))
 
 
-@dataclass(frozen=True, slots=True)
-class CallRecord:
+class CallRecord(Struct, frozen=True):
     """What calls of a program bound to types and sizes are checked by.
 
     `sizes`: the symbolic ones, as (generated name, label). `tensors`: the inputs and outputs; one in both is in-out.
@@ -118,16 +114,14 @@ class CallRecord:
         return next(t for t in self.tensors if t.name == name)
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(Struct, frozen=True):
     """One i64 argument: the size `name` where `dimension` is None, else the stride (in elements) of tensor `name`."""
 
     name: str
     dimension: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRecord:
+class KernelRecord(Struct, frozen=True):
     """How a kernel is called; it is one for a layout class, and for a class of sizes (see polyker.codegen.artifact).
 
     `call`: of the program that it was compiled from, of whose sizes some may be constants here. `arguments`: the tensors

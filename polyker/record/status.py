@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 # Most bytes of scratch memory that the run time keeps from call to call (chosen).
 KEPT_SCRATCH_BYTES = 32 << 20
@@ -25,8 +26,7 @@ class Runtime(IntEnum):
 HOST_RAN, HOST_RETURNED = 1 << 62, 1 << 61
 
 
-@dataclass(frozen=True, slots=True)
-class HostStatus:
+class HostStatus(Struct, frozen=True):
     """What a kernel's status says of a host's parallel_for: what it returned, or who had left, of whom, and calls beyond."""
 
     returned: int | None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.errors import failure
 from polyker.errors.reference import BROADCAST, RANK
 from polyker.ir.expr import Dots, Expr, IndexExpr, Literal, Range, Read, Reduce, children, rebuild, transform, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.reference.integers import indices_of
+from polyker.structs import replace
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Flat:
+class Flat(Struct, frozen=True):
     """A statement with the ranges of the loops around it; `batch` are the extents of its `...` indices."""
 
     statement: Statement

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.errors import failure
 from polyker.errors.reference import CYCLIC, MISSING, NOT_INTEGER
@@ -137,8 +138,7 @@ def _scaled(term: tuple[dict[str, int], int] | None, by: int) -> tuple[dict[str,
     return None if term is None else ({n: c * by for n, c in term[0].items() if c * by}, term[1] * by)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The range `lo:hi` of an index, each a function of the indices in `needs`."""
 
     lo: IntegerFunction

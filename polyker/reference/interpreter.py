@@ -7,10 +7,10 @@ element types and the error classes. It is slow, and meant to be read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from polyker.errors import failure
@@ -52,8 +52,7 @@ def interpret(
         return tuple(_output(tensors[name], widen) for name in program.outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class BoundProgram:
+class BoundProgram(Struct, frozen=True):
     """A program for given arguments: sizes, index ranges, shapes and element types."""
 
     sizes: dict[str, int]

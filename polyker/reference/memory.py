@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from polyker.errors import failure
@@ -17,8 +17,7 @@ from polyker.reference.tags import Tag, Weak, evaluated
 ElementKey = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMemory:
+class TensorMemory(Struct, frozen=True):
     """Values in the type they are computed in; `written` is None where every element is (an argument)."""
 
     name: str

@@ -9,7 +9,8 @@ bounds only what nothing else does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.errors import failure
 from polyker.errors.reference import DISAGREE, NO_RANGE, RANK, UNDECLARED
@@ -32,8 +33,7 @@ IndexSpans = dict[str, "Bounds | IndexSpan"]
 _FAR = 1 << 22  # values that are tried one by one, at most
 
 
-@dataclass(frozen=True, slots=True)
-class Ranged:
+class Ranged(Struct, frozen=True):
     """A statement without `...`, and the range of every index in it, its loops' and its inline reductions' too."""
 
     flat: Flat
@@ -41,8 +41,7 @@ class Ranged:
     stated: Mapping[str, tuple[str, int]]  # the tensor and the extent of an index's bare subscripts
 
 
-@dataclass(frozen=True, slots=True)
-class _RankedAccess:
+class _RankedAccess(Struct, frozen=True):
     tensor: str
     subscript: Expr
     extent: int

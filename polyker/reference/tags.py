@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors import failure
 from polyker.errors.reference import LITERAL, OPERANDS
@@ -14,8 +14,7 @@ from polyker.ir import dtypes as dt
 from polyker.ir.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Weak:
+class Weak(Struct, frozen=True):
     """The type of a value that follows the other operand: a Python int (i), float (f) or complex (c)."""
 
     kind: str

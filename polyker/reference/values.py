@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors import failure
 from polyker.errors.reference import MISSING, NOT_INTEGER, NOTHING
@@ -33,8 +33,7 @@ from polyker.reference.tags import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(Struct, frozen=True):
     """A typed function of the environment; `constant` is the value of a literal."""
 
     tag: Tag
@@ -42,8 +41,7 @@ class Evaluated:
     constant: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationScope:
+class EvaluationScope(Struct, frozen=True):
     """What expressions are evaluated in."""
 
     tensors: Mapping[str, TensorMemory]

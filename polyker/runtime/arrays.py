@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.calls import (
@@ -28,8 +28,7 @@ NUMBERS: frozenset[type] = frozenset((
 ))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """One argument: its native, aligned view, its type, and the kind of array it came as (None for numbers and lists).
 
     `original` is the view before any repair of byte order or alignment; results are written back to it.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.errors.base import failure
 from polyker.errors.calls import HOST_RETURNED, KERNEL_STATUS, PARTS, SCRATCH, TOO_LARGE
@@ -49,8 +49,7 @@ class Mark:
         self._byte.value = value
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class CallPlan:
+class CallPlan(Struct, eq=False, weakref=True):
     """Everything of a call that follows from the operands' types, shapes and strides alone.
 
     `inputs`: positions of the operands passed by pointer; `results`: shape and numpy dtype of each output; `copies`:
@@ -87,8 +86,7 @@ def check_bytes(name: str, shape: tuple[int, ...], dtype: Any) -> None:
         raise failure(TOO_LARGE, name=name, shape=shape, dtype=dtype, bytes=shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """The arrays of a call: an operand for each program input, in order, and outputs of `results` (shape and type of each), laid
     out as `outs`."""
 

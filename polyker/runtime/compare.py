@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from polyker.runtime.kinds import Array
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One output: the largest error in ulp of the reference's type, its place, and how many elements differ at all."""
 
     name: str
@@ -30,8 +28,7 @@ class Difference:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """What `Operator.check` found, one `Difference` an output; it prints."""
 
     differences: tuple[Difference, ...]

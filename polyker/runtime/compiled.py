@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.calls import KERNEL_DTYPE, KERNEL_SHAPE, SCALAR_RANGE, SIZE_CONFLICT, SIZE_MISSING
@@ -35,8 +35,7 @@ _MAX_SIZE_CLASSES = 16  # classes of sizes before one kernel for all sizes takes
 _MAX_PLANS = 256  # plans kept for a program (chosen)
 
 
-@dataclass(slots=True)
-class HostCall:
+class HostCall(Struct):
     """A call with arrays of the host, checked: where results are computed, and where the caller wants them."""
 
     plan: CallPlan

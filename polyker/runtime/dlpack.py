@@ -7,11 +7,11 @@ layout: dlpack.h, versions 0 and 1.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from operator import index
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, bf16, from_numpy
 
@@ -48,8 +48,7 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayMemory:
+class ArrayMemory(Struct, frozen=True):
     """Where an array lies: address, shape, strides in bytes, element type (a text: one that kernels have not), device.
 
     `is_copy`: of what was asked, made for the asking. `keep`: what has to live while the memory is used.

@@ -11,11 +11,11 @@ import ctypes
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from operator import index
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import (
@@ -39,8 +39,7 @@ _ADDRESSES = 1 << 8 * ctypes.sizeof(ctypes.c_void_p)  # bytes that a pointer can
 _TORCH_TYPES = {d.numpy.name: d for d in DTYPES.values() if d is not bf16} | {"bfloat16": bf16}
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """An argument of a call: its value, its name in errors, and the output that is written to it, None of an input."""
 
     value: Any

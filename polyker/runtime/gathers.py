@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.argument_layout import extent, strides_of
 from polyker.codegen.artifact import Artifact
@@ -34,8 +34,7 @@ _MAX_CANDIDATES = 1 << 10  # places out of range that may turn out to be no inst
 _ISL_OPERATIONS = 4_000_000  # that isl may take for the places, a second at most (chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class _Gather:
+class _Gather(Struct, frozen=True):
     """A subscript that reads a tensor, with the isl text of the points at which it is evaluated."""
 
     tensor: str

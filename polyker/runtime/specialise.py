@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from polyker.ir.dtypes import TensorType
 from polyker.record.records import Signature
@@ -11,8 +12,7 @@ from polyker.record.records import Signature
 MAX_SHAPE_KERNELS = 3  # shapes that get a kernel of their own before the symbolic one is made (chosen)
 
 
-@dataclass(slots=True)
-class Family:
+class Family(Struct):
     """What an operator has met of operands that differ in their extents alone."""
 
     seen: set[Hashable] = field(default_factory=set)

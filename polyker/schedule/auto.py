@@ -5,9 +5,8 @@ Whatever it proposes is proven by polyker.schedule.legality.prove, which shares 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.cost.blocking import Blocking, blocking, fetches_result, row_prefetches
 from polyker.cost.choose import choose
@@ -67,6 +66,7 @@ from polyker.schedule.nests.transpose_prefetch import transposed_prefetches
 from polyker.schedule.nests.wavefront import wave_nest
 from polyker.schedule.time.tiling import time_tiled
 from polyker.schedule.tree.nodes import ScheduleTree
+from polyker.structs import replace
 
 # Vectors at a time, at most, along rows of which each has a length of its own: what is cut off the last tile is half of
 # one (chosen).
@@ -84,8 +84,7 @@ def auto_schedule(
     return _CpuScheduler(Fresh(program), target, layout, plain, fuse and not plain).result()
 
 
-@dataclass
-class _CpuScheduler:
+class _CpuScheduler(Struct):
     """Schedules one program; `notes` are the decisions."""
 
     fresh: Fresh

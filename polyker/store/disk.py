@@ -11,8 +11,9 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from polyker.process.jobs import checkpoint
 from polyker.process.whole_file import whole_file
@@ -32,8 +33,7 @@ _WAIT = 0.01  # seconds between two tries to lock
 _logger = logging.getLogger("polyker.cache")
 
 
-@dataclass
-class Counts:
+class Counts(Struct):
     """What this process found on disk, what it did not find, and what it made, by kind of entry; `writes`: of all kinds."""
 
     hits: dict[str, int] = field(default_factory=dict)
@@ -154,8 +154,7 @@ def making(key: str, seconds: float) -> Iterator[None]:
             lock.release()
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFile:
+class KeptFile(Struct, frozen=True):
     """A file of the cache: its path, bytes, and when it was last used, in seconds since 1970."""
 
     file: Path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _MAGIC = b"polyker-cache-1"
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
+class CacheEntry(Struct, frozen=True):
     """What is kept: its kind and key, a line on what it is, a record as JSON, and an image, such as an object file."""
 
     kind: str

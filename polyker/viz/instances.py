@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import islpy as isl
 import numpy as np
+from msgspec import Struct
 
 from polyker.edit.find import statement_named
 from polyker.edit.state import State
@@ -32,8 +32,7 @@ class Drawable(Protocol):
     def _state(self) -> State: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Instances:
+class Instances(Struct, frozen=True):
     """Instances of a statement in the order in which they run.
 
     `loops`: the statement's indices. `points`: int64[instances, indices]. `waits`: int64[pairs, 2, indices]: an instance, and the

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from benchmarks.einsum_case import einsum
 from benchmarks.machine import Machine
 from benchmarks.run import Outcome, Settings, run_case
 from benchmarks.timing import LEAST, MOST, Times, in_turns
+from polyker.structs import replace
 
 
 class Fake:

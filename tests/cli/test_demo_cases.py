@@ -1,7 +1,6 @@
 """The demo's operators in the notation say the same as their NumPy spellings, and its checks catch wrong results."""
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +19,7 @@ from polyker.cli.demo_check import compare_exact, compare_random, exact_inputs, 
 from polyker.cli.demo_numpy import SPELLINGS
 from polyker.einsum_frontend import parse
 from polyker.reference import interpret
+from polyker.structs import replace
 
 CONTRACTIONS = read_data("contractions.json")["contractions"]
 OPERATORS = {case.id: case for case in operators("f32", elements=150)}

@@ -9,11 +9,11 @@ whatever the order in which this module runs the threads, each race is found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import product
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import (
     AXES,
@@ -47,8 +47,7 @@ Epoch = tuple[int, int, int]
 Use = tuple[ThreadPlace, ThreadPlace, Epoch]  # block, thread, and what it has passed
 
 
-@dataclass
-class _Shadow:
+class _Shadow(Struct):
     """The uses of each element in one launch since it was written last."""
 
     launch: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -33,8 +33,7 @@ from tests.codegen.support import index
 Interval = tuple[int, int]
 
 
-@dataclass
-class Case:
+class Case(Struct):
     """A kernel with its data; `strides` in elements."""
 
     kernel: KernelIR
@@ -43,8 +42,7 @@ class Case:
     strides: dict[str, tuple[int, ...]]
 
 
-@dataclass
-class Known:
+class Known(Struct):
     """A buffer under construction: its extents grow with its accesses, unless fixed."""
 
     name: str
@@ -55,8 +53,7 @@ class Known:
     fixed: bool = False
 
 
-@dataclass
-class Generator:
+class Generator(Struct):
     rng: Random
     dtype: DType
     sizes: dict[str, int] = field(default_factory=dict)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -34,6 +32,7 @@ from polyker.codegen.passes.prefetch_gathers import LINES_IN_FLIGHT, prefetch_ga
 from polyker.ir.dtypes import bool_, f32, i32, i64
 from polyker.machine import model
 from polyker.machine.model import PAGE, Cache, Memory
+from polyker.structs import replace
 from tests.codegen.support import check_same, index
 from tests.machines import INTO_FIRST, INTO_SECOND
 

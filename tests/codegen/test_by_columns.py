@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,6 +30,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.by_columns import lanes_across
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.machine.model import Cache, Target
+from polyker.structs import replace
 from tests.codegen.support import call, index
 from tests.passes import emit
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, f32, i8, i16, i32, u8, u32
+from polyker.structs import replace
 from tests.codegen.interpret import run as interpret
 from tests.codegen.support import C, V, check_same, index, vector_buffer
 from tests.passes import emit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -32,6 +31,7 @@ from polyker.ir.dtypes import f64
 from polyker.pipeline import kernel as kernels
 from polyker.pipeline.driver import Run
 from polyker.pipeline.passes import At
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run as interpret
 from tests.fuzz.data import guarded

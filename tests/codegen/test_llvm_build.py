@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,8 @@ from polyker.codegen.llvm.jit.build import assembly, build, object_code
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.errors import CompileError, InternalError
 from polyker.ir.dtypes import DTYPES, f32, f64, u8
-from polyker.machine.known import INSTRUCTION_SETS, KNOWN
+from polyker.machine.known import instruction_sets, known
+from polyker.structs import replace
 from tests.codegen.kernels import random_case
 from tests.codegen.support import C, V, call, compiled, run_native, vector_buffer
 from tests.codegen.test_llvm_ops import elementwise
@@ -63,7 +63,7 @@ MAGIC = {"wasm32": b"\0asm", "windows": b"\x64\x86", "apple": b"\xcf\xfa\xed\xfe
 
 
 @pytest.mark.parametrize(
-    "name", [*INSTRUCTION_SETS, "x86_64-windows-msvc+v3", "aarch64-macos", "cpu:znver4", "cpu:neoverse-v1"]
+    "name", [*instruction_sets(), "x86_64-windows-msvc+v3", "aarch64-macos", "cpu:znver4", "cpu:neoverse-v1"]
 )
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "c128", "u8", "bool"])
 def test_every_target_gets_assembly_and_an_object(name, dtype):
@@ -76,7 +76,7 @@ def test_every_target_gets_assembly_and_an_object(name, dtype):
     assert object_code(target(name), text).startswith(magic)
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(known()))
 def test_llvm_knows_every_target(name):
     assert "kernel" in assembly(RETURN, target(name))
 

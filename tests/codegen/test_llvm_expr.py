@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -26,6 +24,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.llvm.jit.detect import host
 from polyker.ir.dtypes import bool_, f32, i64
 from polyker.machine.model import Cache
+from polyker.structs import replace
 from tests.codegen.kernels import random_case
 from tests.codegen.support import check_same
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -32,6 +30,7 @@ from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.passes.parallel_profitability import settle
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DType, bool_, c64, f32, f64, i64
+from polyker.structs import replace
 from tests.codegen.support import C, V, check_same, compiled, index, run_native, vector_buffer
 
 THREADS = 3

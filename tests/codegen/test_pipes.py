@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from polyker.codegen.llvm.text import IRBuilder, Reg
 from polyker.codegen.passes.x86.balance_ports import Pipes, lone
 from polyker.ir.dtypes import DType
 from polyker.machine.model import Target
+from polyker.structs import replace
 from tests.codegen.interpret import run as interpret
 from tests.codegen.support import build, call, index
 from tests.passes import emit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +14,7 @@ from polyker.codegen.llvm.access.realign import realigned
 from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.llvm.text import IRBuilder, Reg, Region, const
 from polyker.ir.dtypes import DType
+from polyker.structs import replace
 from tests.schedule.support import SMALL
 
 HALVES = replace(target(SMALL), native_bytes=target(SMALL).vector_bytes // 2)

@@ -1,7 +1,5 @@
 """Register tiles that the emitter repeats: the same text as of their copies written out, and what else is unrolled before."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -29,6 +27,7 @@ from polyker.codegen.passes.simplify import unroll
 from polyker.codegen.passes.whole_partial_tiles import fill
 from polyker.ir.dtypes import f32, i64
 from polyker.ir.layout import DENSE
+from polyker.structs import replace
 from tests.codegen.matrix import matrix_product
 from tests.codegen.support import C, V, check_same, index
 from tests.passes import emit, scheduled

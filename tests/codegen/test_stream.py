@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,6 +34,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.llvm.loops import stream_parts as llvm_stream
 from polyker.ir.dtypes import DTYPES, DType, bool_, f32, f64, i64
 from polyker.machine.model import Memory
+from polyker.structs import replace
 from tests.codegen.support import check_same, guarded_copy, index, run_native
 from tests.passes import emit
 

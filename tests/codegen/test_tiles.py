@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +14,7 @@ from polyker.codegen.llvm.jit.build import build
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, bool_
 from polyker.machine.model import Cache, Target
+from polyker.structs import replace
 from tests.codegen.support import call, index
 from tests.passes import emit
 

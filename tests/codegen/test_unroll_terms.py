@@ -1,7 +1,6 @@
 """Terms taken several at a time: the same sums, one request a line, one loop for the rest."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.simplify import unroll
 from polyker.codegen.passes.unroll_terms import UNROLL_FACTOR, several_terms
 from polyker.ir.dtypes import bool_
+from polyker.structs import replace
 from tests.codegen.interpret import run
 from tests.codegen.matrix import SIZES, matrix_product
 from tests.codegen.support import C, V, check_same, index

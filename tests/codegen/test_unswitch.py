@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -27,6 +25,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.codegen.passes.unswitch import unswitch
 from polyker.codegen.passes.x86.masked_terms import masked_terms
 from polyker.ir.dtypes import DType, bool_, f32, i32
+from polyker.structs import replace
 from tests.codegen.interpret import run as interpret
 from tests.codegen.support import check_same
 

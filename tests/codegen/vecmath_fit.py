@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from mpmath import mp, mpf
+from msgspec import Struct
 
 mp.dps = 60
 TWO_OVER_PI_BITS = 64 * 20
@@ -34,8 +34,7 @@ def least_squares(basis: list[list[mpf]], target: list[mpf], weight: list[mpf]) 
     return [solution[i] for i in range(len(basis))]
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """f(x) = sum c[i] x^(start + i * step) on [lo, hi], the error weighted by `weight`.
 
     `bits`: of each rounded coefficient; `grid`: the number of nodes (0: chosen).
@@ -170,8 +169,7 @@ def _mills(a: mpf) -> mpf:
     return mp.exp(a * a / 2) * mp.erfc(a / mp.sqrt(2)) / 2
 
 
-@dataclass(frozen=True)
-class Pieces:
+class Pieces(Struct, frozen=True):
     """f(a) = sum c[i] (a - left)^i, `count` terms, with other c in each of 32 intervals, as far as a < `most`: those of a + 1
     from 2^e (1 + m / 8) to 2^e (1 + (m + 1) / 8), e of 0 to 3 and m of 0 to 7. The error is relative.
     `beside_a`: those of the first interval are of f(a) - a.

@@ -7,11 +7,11 @@ another alignment or overlap: what the quick ways into a kernel took for granted
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import polyker as pk
 from polyker.ir.dtypes import TensorType
@@ -38,8 +38,7 @@ DTYPES_OF = {name: getattr(pk, "bool_" if name == "bool" else name) for name in 
 NUMBERS = tuple(name for name in DTYPES if name != "bool")
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """A text for an element type, shapes of its arguments for three extents, and what NumPy makes of them."""
 
     name: str
@@ -76,8 +75,7 @@ PROGRAMS = (
 )
 
 
-@dataclass
-class Call:
+class Call(Struct):
     """Arguments of a call: arrays in arenas, what is given for them, and what is to come of it."""
 
     inputs: list[np.ndarray]

@@ -12,9 +12,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct, field
 
 from tests.edge.trial import PARTS, Part, distribution, part
 
@@ -23,8 +24,7 @@ _SHOWN = 3  # failures of a part that are printed in full
 _MOST = 40  # failures of a part after which it is given up
 
 
-@dataclass
-class Failure:
+class Failure(Struct):
     """A trial that failed, and the trials that its process ran before it."""
 
     part: str
@@ -48,8 +48,7 @@ class Failure:
         return f"FAILED {self.part}, seed {self.seed}, trial {self.number}: {self.kind}\n{shown}\n  again: {self.again}"
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """What the trials of a part came to."""
 
     trials: int = 0

@@ -16,9 +16,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+from msgspec import Struct, field
 
 import polyker as pk
 from tests.edge.operators import BY_NAME, FAMILIES, Family, compile_and_call, constant
@@ -52,8 +53,7 @@ class Stop(BaseException):
     """What a user's handler raises that no `except Exception` is meant to see."""
 
 
-@dataclass
-class Signals:
+class Signals(Struct):
     """When signals come and what their handler raises; `raises` None: Python's own handler of SIGINT, for one signal."""
 
     way: str
@@ -64,8 +64,7 @@ class Signals:
     gap: float = 0.0
 
 
-@dataclass
-class Outcome:
+class Outcome(Struct):
     """What came of work during which signals were sent."""
 
     armed: bool = True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tests.runtime.support import CANARY
 
@@ -37,8 +37,7 @@ class Arena:
         return int(self.bytes.__array_interface__["data"][0])
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an array lies in an arena: the byte of its first element, and its strides in bytes."""
 
     offset: int

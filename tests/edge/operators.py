@@ -7,19 +7,18 @@ order of summation, and a result of another operator, of other arguments or of a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 import polyker as pk
 
 Arrays = tuple[np.ndarray, ...]
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """Operators of one kind: `shapes` of the arguments for a size n, `expected` results for arguments and the constant.
 
     `symbols`: extents of each argument in a symbolic kernel. `sizes`: those given by keyword. `large`: a size at which the

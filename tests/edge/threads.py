@@ -13,11 +13,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import polyker as pk
 from tests.artifacts import compiled_of
@@ -31,8 +31,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-@dataclass
-class Work:
+class Work(Struct):
     """The threads of a trial: each repeats a step until the time is over or one of them fails."""
 
     trial: Trial

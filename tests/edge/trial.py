@@ -6,9 +6,10 @@ import itertools
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 T = TypeVar("T")
 
@@ -23,8 +24,7 @@ class Skipped(Exception):
     """A trial that could not look at what it is for, such as an interrupt that came after the work; it does not count."""
 
 
-@dataclass
-class Trial:
+class Trial(Struct, dict=True):
     """One trial: all that is random in it comes from the part, the seed and the number."""
 
     part: str
@@ -58,8 +58,7 @@ class Trial:
         return int(repr(self._checks)[len("count(") : -1])
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of the campaign: its trial, the seconds that one may take, and how many a child process runs.
 
     `turns`: trials after which each kind had its turn, where kinds take turns. `judge`: problems of all that the trials noted

@@ -63,7 +63,7 @@ def two(out: Any) -> Any:
 
 def broken(operator: pk.Operator) -> Any:
     """Call an operator whose program no front end makes, so that the compiler stumbles over it."""
-    from dataclasses import replace
+    from polyker.structs import replace
 
     (statement,) = operator.program.statements()
     return pk.Operator(replace(operator.program, body=(replace(statement, op="sideways"),)))(ONES, ONES)

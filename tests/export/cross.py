@@ -14,12 +14,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import host, target
@@ -31,8 +31,7 @@ SECONDS = 120
 BOUNDS = {"f2": 2e-3, "f4": 1e-5, "f8": 2e-14, "c8": 1e-5, "c16": 2e-14}
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where code for a target runs: a C compiler and what runs its programs; neither: WebAssembly, in Python."""
 
     compiler: tuple[str, ...] = ()
@@ -82,8 +81,7 @@ def missing(name: str) -> str | None:
     return place.missing
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """What became of a case: `wrong` says what is, empty where all is right; `same`: no bit differs."""
 
     same: bool

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 import polyker as pk
@@ -16,8 +16,7 @@ Array = NDArray[Any]
 _RNG = np.random.default_rng(0)
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """An operator with its inputs, by their labels; `symbolic`: compiled for unknown sizes, which are those of the arrays.
 
     `start`: of outputs that the operator reads, too. `exact`: no bits may differ. `threads`: those that loops are divided for.

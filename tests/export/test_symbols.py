@@ -15,7 +15,7 @@ from polyker.errors import ArgumentError, InternalError
 from polyker.export.closing.closed import closed_object
 from polyker.export.closing.support import definitions
 from polyker.export.closing.symbols import undefined
-from polyker.machine.known import KNOWN
+from polyker.machine.known import known
 from tests.export.operators import CASES, FEW, kernel
 
 # One of each format, and those with the fewest instructions; tests/export/test_cross.py looks at the symbols of the others.
@@ -79,7 +79,7 @@ def test_what_nothing_defines_is_refused() -> None:
         closed_object(target("aarch64-linux-gnu"), text)
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(known()))
 def test_every_definition_is_right_in_llvms_eyes(name: str) -> None:
     for symbol, text in definitions(target(name)).items():
         assert symbol in text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tests.fuzz.case import Input
 from tests.fuzz.pieces import Kinds
@@ -27,8 +28,7 @@ INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 PADS = ["0", "const", "edge", "wrap", "wrap", "reflect", "reflect", "edge"]
 
 
-@dataclass
-class Idx:
+class Idx(Struct):
     """An index: its name, the least and greatest value it takes, and how it gets its range."""
 
     name: str
@@ -43,8 +43,7 @@ class Idx:
         return max(self.hi - self.lo, 0)
 
 
-@dataclass
-class Base:
+class Base(Struct):
     """What a program is made of while it grows: names, extents, indices, and reads of inputs."""
 
     rng: random.Random

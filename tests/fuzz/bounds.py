@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.reference.tags import Weak, settle
 
@@ -18,8 +18,7 @@ class Uncertain(Exception):
     """A discontinuous step depends on a value that is not known well enough to decide it."""
 
 
-@dataclass(frozen=True)
-class V:
+class V(Struct, frozen=True):
     """Values, one for each instance: `err` bounds how far a computed one may be off; zero for exact."""
 
     tag: Any

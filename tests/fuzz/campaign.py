@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from tests.fuzz.children import Child
 
 
-@dataclass
-class Failure:
+class Failure(Struct):
     """A case that failed: what was wrong, its text, and Python that runs it again."""
 
     number: int
@@ -29,8 +29,7 @@ class Failure:
         return text + (f"--- smaller:\n{self.small}\n" if self.small else "")
 
 
-@dataclass
-class Campaign:
+class Campaign(Struct):
     """What a campaign found so far; each failure is written to `findings` (a folder) when it is found."""
 
     seed: int

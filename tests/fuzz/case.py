@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(Struct, frozen=True):
     """An input: `limit` bounds the values of an index array; `python` passes a Python scalar; `data` is how it is filled."""
 
     name: str
@@ -17,8 +16,7 @@ class Input:
     data: str = "coded"
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """What is run.
 
     `mode`: call, fixed (a kernel for these shapes), symbolic (for any shapes), names (the same, by types with names).

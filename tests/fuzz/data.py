@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import random
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.ir.dtypes import DTYPES
 from tests.fuzz.case import Case, Input
@@ -61,8 +61,7 @@ def values(i: Input, salt: int) -> Any:
     return v.astype(dtype.numpy).reshape(i.shape)
 
 
-@dataclass
-class Block:
+class Block(Struct):
     """Memory with an operand in it, and canaries everywhere else."""
 
     array: Any

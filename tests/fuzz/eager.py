@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from unittest import mock
@@ -25,6 +24,7 @@ from polyker.rewrite.searches import search_blocks
 from polyker.schedule.fusion import row_prefetch as row_heads
 from polyker.schedule.nests import loop_order as order
 from polyker.schedule.nests import stream as stream_nest
+from polyker.structs import replace
 
 # The last one, which all cores share, is less than a core's own: results are in memory from a row or two on.
 CACHES = Cache(2048), Cache(4096), Cache(256)

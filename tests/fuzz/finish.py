@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 
+from polyker.structs import replace
 from tests.fuzz.case import Case
 from tests.fuzz.families import text_of, valid
 from tests.fuzz.generate import Maker

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
 
 from tests.fuzz.accesses import Base, Idx
 from tests.fuzz.case import Case, Input
@@ -14,7 +13,6 @@ from tests.fuzz.pieces import Kinds, fold, reduction_of, scaled
 UPDATES = ["+=", "+=", "+=", "+=", "*=", "max=", "min=", "any=", "all=", "logsumexp="]
 
 
-@dataclass
 class Maker(Base):
     """Adds statements to a program."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Range, Read, Reduce, rebuild, transform, walk
 from polyker.ir.program import Loop, Node, Program, Statement
+from polyker.structs import replace
 from tests.fuzz.case import Case
 from tests.fuzz.data import arrays_of
 from tests.fuzz.oracles import parsed

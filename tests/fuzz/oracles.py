@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.einsum_frontend import parse
 from polyker.errors import PolykerError
@@ -52,8 +52,7 @@ def tracked(case: Case) -> tuple[Any, ...] | None:
         return None
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether a result is right: `problem` says what is wrong; `exact` whether it was compared for equal bits."""
 
     problem: str = ""

@@ -8,14 +8,15 @@ import random
 import traceback
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from polyker.cost.temporaries import insist
 from polyker.errors import DTypeError, GatherError, InternalError, LegalityError, PolykerError
 from polyker.ir.dtypes import DTYPES
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
@@ -31,8 +32,7 @@ from tests.fuzz.undefined import undefined
 _EMPTY = ("PK322", "PK314", "PK307")
 
 
-@dataclass
-class Outcome:
+class Outcome(Struct):
     """What became of a case: `problem` is empty where all is well."""
 
     problem: str = ""

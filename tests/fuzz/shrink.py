@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from polyker.errors import PolykerError
+from polyker.structs import replace
 from tests.fuzz.case import Case
 from tests.fuzz.oracles import parsed, reference
 

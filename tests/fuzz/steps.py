@@ -20,12 +20,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import polyker as pk
 from polyker.edit.moves import outcomes
@@ -53,8 +53,7 @@ PAIRS = 60_000
 REFUSED = ("PK322", "PK307")  # a symbolic kernel may say that it is not for sizes for which nothing is written
 
 
-@dataclass
-class Found:
+class Found(Struct):
     """What became of one program: `problem` is empty where all is well."""
 
     number: int
@@ -323,8 +322,7 @@ def _random_promotion(rng: random.Random, s: pk.Schedule, statement: str, loops:
 # -- the campaign ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Campaign:
+class Campaign(Struct):
     """What all programs came to; each is run in a child, so that a crash is a failure that is counted."""
 
     seed: int

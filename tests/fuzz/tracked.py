@@ -9,8 +9,6 @@ It takes the ranges and types that the plain interpreter found, and computes the
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from polyker.ir import dtypes as dt
@@ -21,6 +19,7 @@ from polyker.reference.functions import binary, unary
 from polyker.reference.interpreter import bind
 from polyker.reference.reductions import accumulator, result_tag
 from polyker.reference.tags import WEAK_INT, promote, settle, tag_of_literal
+from polyker.structs import replace
 from tests.fuzz import functions
 from tests.fuzz.bounds import (
     FUNCTION_ULPS,

@@ -8,9 +8,9 @@ import os
 import re
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
+from polyker.structs import replace
 from tests.fuzz.generate import generate
 from tests.fuzz.run import Outcome, run, snippet
 from tests.fuzz.shrink import shrink

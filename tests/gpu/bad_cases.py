@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gpu.case import Case
@@ -43,8 +42,7 @@ def cases():
     ]
 
 
-@dataclass(frozen=True)
-class Trapped(Case):
+class Trapped(Case, frozen=True):
     """A case that does something when it is measured, on machines without torch, too."""
 
     trap: Callable[[], object] = int

@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 import polyker as pk
 from benchmarks.gpu.cases import cases
 from polyker.cli.demo_cases import load
 from polyker.ir.dtypes import DTYPES
-from polyker.machine.known import GPUS
+from polyker.machine.known import gpus
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 # What is compiled for the other GPUs, too: a program of each kind of mapping.
@@ -31,8 +32,7 @@ EVERYWHERE = (
 )
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """A text, what it is compiled for (types and sizes, by position and name), and whether its registers may not spill."""
 
     name: str
@@ -91,7 +91,7 @@ def programs() -> list[Program]:
 def compiled(program: Program) -> tuple[list[str], int]:
     """Return what is to be said of a program on each target, and how often it failed."""
     lines, bad = [], 0
-    everywhere = [name for name, target in GPUS.items() if target.gpu is not None and not target.gpu.simulated]
+    everywhere = [name for name, target in gpus().items() if target.gpu is not None and not target.gpu.simulated]
     for target in everywhere if program.name in EVERYWHERE else TARGETS:
         start = time.perf_counter()
         try:

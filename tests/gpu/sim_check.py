@@ -8,11 +8,11 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.cuda.sim_build import RUN_SECONDS, compile_cxx, run_time, sim_text
 from polyker.codegen.cuda.text import data_file
@@ -27,8 +27,7 @@ SANITIZERS = {
 _OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0:exitcode=66", "TSAN_OPTIONS": "exitcode=66:history_size=4"}
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """What a checked run gave: the arrays after it, the kernel's status, and what was reported, empty where all is well."""
 
     arrays: tuple[Array, ...]

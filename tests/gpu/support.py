@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -26,6 +25,7 @@ from polyker.codegen.ir.kernel import (
     Var,
 )
 from polyker.ir.dtypes import f32
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 
 COMPILERS = ("g++", "clang++", "c++")

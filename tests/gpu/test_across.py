@@ -1,7 +1,5 @@
 """Reductions whose terms are dealt out to the threads of a block, which combine what each has."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ import polyker as pk
 from polyker.codegen.ir.kernel import Barrier, Shuffle
 from polyker.errors import InternalError, LegalityError
 from polyker.ir.dtypes import DTYPES
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.support import needs_compiler

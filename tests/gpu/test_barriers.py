@@ -1,6 +1,5 @@
 """Barriers: as few as the dependences ask for, each needed, none missing; and shared memory in schedules of people."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +15,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import chosen, with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, ScheduleTree, Scope, Sequence
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked

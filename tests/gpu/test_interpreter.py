@@ -1,7 +1,5 @@
 """The NumPy interpreter on launches: right values, and reports of races, missed barriers and accesses outside."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -22,6 +20,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_, f32
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.support import N, reversing

@@ -1,7 +1,5 @@
 """Where threads meet: each barrier of kernels that are no contractions is needed (of those see test_waits); tests around them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from polyker.codegen.lowering.by_threads import dealt_to_threads
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.schedule.tree.to_isl import Threads
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.support import needs_compiler, removed

@@ -1,7 +1,5 @@
 """Statements that share a row: one launch, its threads meeting where one needs what others have."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from polyker.codegen.cuda.build import cubin
 from polyker.codegen.ir.kernel import Barrier, Space
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked

@@ -1,7 +1,6 @@
 """Products whose results are too few for the GPU: their sums are cut into runs, each tiled by blocks of its own."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from polyker.codegen.ir.walk import statements
 from polyker.codegen.llvm.jit.detect import target
 from polyker.schedule.gpu import auto as gpu_auto
 from polyker.schedule.gpu import contract as gpu_contract
+from polyker.structs import replace
 from tests.gpu.support import artifact_of, needs_compiler
 
 PRODUCT = "C[i,j] += A[i,k] * B[k,j]"

@@ -1,7 +1,6 @@
 """Scans: recurrences and reductions over all terms up to an element, whose terms are dealt out to the threads of a block."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from polyker.ir.quasi_affine import mod
 from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Scope, Sequence
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked

@@ -11,7 +11,7 @@ from polyker.codegen.ir.kernel import Launch
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import STATIC_SHARED_BYTES, shared_memory
 from polyker.errors import CompileError, ScheduleError
-from polyker.machine.known import GPUS
+from polyker.machine.known import gpus
 from tests.artifacts import compiled_to
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer
@@ -58,7 +58,7 @@ def test_machine_code_takes_as_much_as_a_block_has(target, elements):
     op, s, types = held(elements, target)
     kernel = op.compile(**types, schedule=s)
     (used,) = kernel.resources().values()
-    assert used.shared == 4 * elements == GPUS[target].gpu.shared
+    assert used.shared == 4 * elements == gpus()[target].gpu.shared
 
 
 @needs_compiler
@@ -78,7 +78,7 @@ def test_a_launch_asks_the_driver_for_what_its_kernel_takes(device):
 @pytest.mark.parametrize("target, reserved", [("cuda:sm_80", 0), ("cuda:sm_90a", 1 << 10)])
 @pytest.mark.parametrize("asks", [False, True])
 def test_what_cuda_keeps_of_shared_memory_is_not_the_kernel_s(target, reserved, asks):
-    gpu = GPUS[target].gpu
+    gpu = gpus()[target].gpu
     elements = gpu.shared // 4 if asks else 1000
     op, s, types = held(elements, target)
     kernel = op.compile(**types, schedule=s)
@@ -117,6 +117,6 @@ def test_the_automatic_schedule_keeps_rows_on_chip_that_have_to_be_asked_for():
     kernel = pk.op(text).compile(pk.f32[300, 2, 6900], target="cuda:sm_90a")
     (launch,) = (s for s in statements(compiled_to(kernel).kernel.body) if isinstance(s, Launch))
     assert (
-        STATIC_SHARED_BYTES < 4 * 2 * 6900 < shared_memory(launch).size <= GPUS["cuda:sm_90a"].gpu.shared // 4
+        STATIC_SHARED_BYTES < 4 * 2 * 6900 < shared_memory(launch).size <= gpus()["cuda:sm_90a"].gpu.shared // 4
     )  # of 512 threads
     assert re.search(r"one launch, .*E.* on the chip", kernel.source("schedule"))

@@ -1,7 +1,5 @@
 """Values that the threads of a warp give each other: in the interpreter, in the simulator, and what is reported."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -30,6 +28,7 @@ from polyker.codegen.passes.simplify import simplify, unroll
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, bool_
 from polyker.rewrite.core.accumulate import COMBINE
+from polyker.structs import replace
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc

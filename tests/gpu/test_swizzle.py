@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,6 +32,7 @@ from polyker.schedule.tree.swizzle import (
     swizzle_of,
     why_not_swizzled,
 )
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked

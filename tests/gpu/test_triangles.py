@@ -1,7 +1,5 @@
 """Loops over blocks whose ranges depend on loops around them have as many blocks as they need."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -14,6 +12,7 @@ from polyker.codegen.ir.kernel import Const, For, If, Launch, Load, LoopKind, Op
 from polyker.codegen.ir.polynomial import evaluate
 from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import UNKNOWN_BLOCKS, launches
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.gpu.support import artifact_of, needs_compiler
 

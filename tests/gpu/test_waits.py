@@ -1,7 +1,6 @@
 """Waits for copies that arrive later: each as weak as the dependences allow, none weaker; a missing one is seen everywhere."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked

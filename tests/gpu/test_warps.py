@@ -1,6 +1,5 @@
 """Barriers of warps: where all that meet in memory are of one warp, and nowhere else."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,6 +14,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, ScheduleTree, Sequence
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked

@@ -1,7 +1,6 @@
 """Accesses of 16 bytes: wherever strides, extents and offsets allow, never at an address that is no multiple of them."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.vectors import agree, fall
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
 from tests.gpu.device import OnDevice

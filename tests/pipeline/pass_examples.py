@@ -6,8 +6,9 @@ import difflib
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
 
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.llvm.jit.detect import target
@@ -20,12 +21,15 @@ from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
 from polyker.pipeline.compile import started
 from polyker.pipeline.driver import Run, printed
+from polyker.pipeline.gpu import KERNEL as GPU_KERNEL
+from polyker.pipeline.gpu import scheduled_gpu
 from polyker.pipeline.passes import Pass
-from polyker.pipeline.schedules import in_text_order, scheduled, scheduled_gpu
+from polyker.pipeline.schedules import in_text_order, scheduled
 from polyker.pipeline.threads import UNIFORM_INNER_LOOPS, Found, proven_kernel
 from polyker.poly.binding.bind import bind
 from polyker.rewrite.normalise.argument_order import orders_of
 from polyker.schedule.steps.basic import vectorise
+from polyker.structs import replace
 
 CPU, GPU = "cpu:x86-64-v4", "cuda:sm_90a"
 BY_COLUMNS = Layout(order=(1, 0))
@@ -38,12 +42,11 @@ KERNEL = (UNIFORM_INNER_LOOPS, *kernels.CPU, *kernels.MACHINE)
 PASSES: dict[str, Pass[Any]] = {
     **{f"program.{p.name}": p for p in PROGRAM},
     **{f"kernel.{p.name}": p for p in KERNEL},
-    **{f"gpu.{p.name}": p for p in kernels.GPU},
+    **{f"gpu.{p.name}": p for p in GPU_KERNEL},
 }
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Struct, frozen=True):
     """A text with the types of its tensors (such as "f32[4,5]") and sizes.
 
     `layouts`: of arguments that are not dense; `machine`: what of the target is otherwise; `lanes`: the statement and the loop
@@ -82,8 +85,8 @@ class _Found(Exception):
 class _Until(Run):
     """The passes of a compile until one of them changes something."""
 
-    wanted: Pass[Any]
-    texts: tuple[str, str]
+    wanted: Pass[Any] | None = None
+    texts: tuple[str, str] | None = None
 
     def one(self, one: Pass[Any], unit: Any) -> Any:
         made = super().one(one, unit)
@@ -110,7 +113,7 @@ def texts(name: str) -> tuple[str, str] | None:
     try:
         if place.gpu is not None:
             *_, lowered = scheduled_gpu(typed, run, place.gpu)
-            run.passes(kernels.GPU, lowered.kernel)
+            run.passes(GPU_KERNEL, lowered.kernel)
         else:
             *_, lowered = scheduled(typed, run) if shown.lanes is None else _vectorised(typed, run, *shown.lanes)
             run.passes((*kernels.CPU, *kernels.MACHINE), lowered.kernel)

@@ -10,11 +10,12 @@ import polyker as pk
 from polyker.errors import ArgumentError
 from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
+from polyker.pipeline.gpu import KERNEL as GPU_KERNEL
 
 SOFTMAX = "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))"
 LISTS = {
     "cpu": (*programs.FIRST, *programs.CPU, *kernels.CPU, *kernels.MACHINE),
-    "gpu": (*programs.GPU, *kernels.GPU),
+    "gpu": (*programs.GPU, *GPU_KERNEL),
     "text": programs.TEXT,
 }
 

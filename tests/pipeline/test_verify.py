@@ -1,7 +1,5 @@
 """Each IR's verifier names the pass after which a rule is broken."""
 
-from dataclasses import replace
-
 import pytest
 
 import polyker as pk
@@ -16,6 +14,7 @@ from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run
 from polyker.pipeline.passes import At, Pass, PassLevel
+from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.schedule.support import case
 

@@ -1,7 +1,5 @@
 """Every program of PolyBench, in the notation, gives what plain loops give."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ import polyker as pk
 from benchmarks.polybench import CLASSES
 from benchmarks.polybench.case import near, results
 from benchmarks.polybench.suite import all_cases, select
+from polyker.structs import replace
 
 CASES = {case.name: case for case in all_cases()}
 pytestmark = pytest.mark.filterwarnings("ignore:.*(divide|invalid value).*:RuntimeWarning")
@@ -104,6 +103,6 @@ def test_the_command_measures_a_program_in_a_process_of_its_own(capsys):
 def test_a_case_whose_text_is_wrong_fails(capsys, monkeypatch):
     case = CASES["trisolv"]
     inputs = case.inputs("MINI")
-    broken = dataclasses.replace(case, text=case.text.replace("b[i] -", "b[i] +"))
+    broken = replace(case, text=case.text.replace("b[i] -", "b[i] +"))
     found = pk.op(broken.text).compile(*inputs.values())(*inputs.values())
     assert case.check(inputs, results(found), results(case.loops(*inputs.values()))) != ""

@@ -12,7 +12,7 @@ import pytest
 import polyker as pk
 from polyker.codegen.artifact import Artifact
 from polyker.ir.decision import PassRun
-from polyker.machine.known import GPUS, KNOWN
+from polyker.machine.known import gpus, known
 from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline.compile import compile_typed
@@ -43,7 +43,7 @@ def cancelled_at(last: int, artifact: Artifact, target: Target) -> bool:
     return False
 
 
-@pytest.mark.parametrize("target", [KNOWN["cpu:x86-64-v3"], GPUS["cuda:sm_80"]], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [known()["cpu:x86-64-v3"], gpus()["cuda:sm_80"]], ids=lambda t: t.name)
 def test_a_compile_cancelled_at_any_step_of_the_passes_is_cancelled(target: Target) -> None:
     artifact = compiled_to(pk.op(SOFTMAX).compile(X=pk.f32[7, 9], threads=1))
     count = next(n for n in range(1, 1000) if not cancelled_at(n, artifact, target)) - 1

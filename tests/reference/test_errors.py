@@ -1,7 +1,5 @@
 """Each error of the interpreter, provoked once, by a program that the parser lets through."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from polyker.errors import CATALOGUE, PolykerError
 from polyker.errors import reference as codes
 from polyker.ir.expr import IndexExpr
 from polyker.reference import interpret
+from polyker.structs import replace
 from tests.reference.test_examples import coded, run
 
 SCATTER = "H[idx[i]] += w[i]"

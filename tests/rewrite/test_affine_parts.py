@@ -1,7 +1,5 @@
 """Subscripts that wrap, stop at an edge or turn back are affine on parts of the domain; the values stay numpy's."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +13,7 @@ from polyker.ir.quasi_affine import lit
 from polyker.poly.binding.bind import bind
 from polyker.poly.isl import narrowed, read_set
 from polyker.rewrite.indexing.affine_parts import MAX_STATEMENT_PARTS, affine_parts, pieces_of
+from polyker.structs import replace
 
 MODES = {"wrap": "wrap", "edge": "edge", "reflect": "reflect"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
+from polyker.structs import replace
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import Case, assert_same, case
 

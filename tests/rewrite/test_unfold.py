@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.ir.dtypes import f32
-from polyker.machine.known import KNOWN
+from polyker.machine.known import known
 from polyker.poly.binding.bind import bind
 from polyker.rewrite.materialise.unfold_windows import unfold_windows
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
@@ -22,7 +22,7 @@ TEXT = "O[f,h,w] += X[c,h+r-1,w+s-1; pad=0] * K[f,c,r,s]  for h in 0:{h}, w in 0
 def statements(text: str, **shapes: tuple[int, ...]) -> int:
     typed = bind(parse(text), {n: f32[s] for n, s in shapes.items()}, {})
     flat = start_reductions(extract_reductions(typed))
-    return len(list(unfold_windows(flat, KNOWN["cpu:x86-64-v4"]).statements())) - len(list(flat.statements()))
+    return len(list(unfold_windows(flat, known()["cpu:x86-64-v4"]).statements())) - len(list(flat.statements()))
 
 
 @pytest.mark.parametrize(("extent", "filters", "copies"), [(7, 256, 1), (7, 2, 0), (64, 256, 0)])
@@ -33,7 +33,7 @@ def test_windows_are_copied_where_rows_are_short_and_filters_many(extent: int, f
 
 def test_a_copy_does_not_come_between_a_reduction_and_its_start() -> None:
     typed = bind(parse(TEXT.format(h=7, w=7)), {"X": f32[64, 7, 7], "K": f32[256, 64, 3, 3]}, {})
-    flat = unfold_windows(start_reductions(extract_reductions(typed)), KNOWN["cpu:x86-64-v4"])
+    flat = unfold_windows(start_reductions(extract_reductions(typed)), known()["cpu:x86-64-v4"])
     copy, start, update = flat.statements()
     assert flat.tensor(copy.target).label == "windows"
     assert start.target == update.target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from polyker.cli.doctor import examine
 from polyker.codegen.llvm.jit.call_table import Objects
 from polyker.runtime.entry import native as module
 from polyker.runtime.entry.native import Native, Unavailable, native
+from polyker.structs import replace
 from tests.artifacts import table_of
 from tests.runtime.support import coded
 
@@ -25,7 +25,7 @@ def test_this_interpreter_has_the_entry_or_says_why_not() -> None:
         assert isinstance(found, Unavailable) and found.reason
 
 
-@pytest.mark.parametrize("field", [f.name for f in fields(Objects)])
+@pytest.mark.parametrize("field", Objects.__struct_fields__)
 def test_an_object_laid_out_in_another_way_is_noticed(field: str) -> None:
     right = Objects(item=tuple.__basicsize__)
     assert module.layout_fault(right) is None

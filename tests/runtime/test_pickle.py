@@ -3,7 +3,6 @@
 import copy
 import pickle
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import polyker as pk
 from polyker.api.compiling import kernels
 from polyker.errors import PolykerError
+from polyker.structs import replace
 from tests.artifacts import compiled_of
 
 PRODUCT = "C[i,j] += A[i,k] * B[k,j]"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
 from polyker.runtime.size_class import MAX_CLASS_SIZE, least, rounded
+from polyker.structs import replace
 from tests.artifacts import artifacts_of, compiled_of
 
 

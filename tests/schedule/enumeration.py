@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Read, SizeExpr, walk
 from polyker.ir.quasi_affine import coefficients, indices_of
@@ -72,8 +72,7 @@ def value(expr: Expr, at: dict[str, int]) -> int | None:
     return ANY
 
 
-@dataclass(frozen=True)
-class Touch:
+class Touch(Struct, frozen=True):
     """One access of one element by one instance; `update` marks the target of a reduction."""
 
     element: Point
@@ -81,8 +80,7 @@ class Touch:
     update: bool
 
 
-@dataclass
-class Visit:
+class Visit(Struct):
     """Where an instance comes to a leaf: its times, its scopes, and the vector loops (place in the times, loop) on the way.
 
     `parallels`: the parallel loops on the way: place in the times, loop, and the tensors that have a buffer there.

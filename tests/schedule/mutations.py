@@ -12,9 +12,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import LegalityError, ScheduleError
@@ -24,6 +24,7 @@ from polyker.poly.isl import int_val
 from polyker.poly.scop import Scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence, Tree
+from polyker.structs import replace
 from tests.schedule.enumeration import Truth
 from tests.schedule.random_programs import random_case
 from tests.schedule.random_steps import legal_steps, random_step
@@ -281,8 +282,7 @@ def mutate(rng: random.Random, scop: Scop, schedule: ScheduleTree) -> tuple[str,
     return None if tree is None else (change.__name__, replace(schedule, tree=tree))
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """What came of the cases; `bad` holds the text of each that is wrong."""
 
     legal: int = 0

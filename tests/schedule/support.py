@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Space
 from polyker.codegen.ir.verify import verify
@@ -36,8 +36,7 @@ from tests.passes import auto_schedule, lower
 SMALL = "cpu:x86-64-v2"
 
 
-@dataclass
-class Case:
+class Case(Struct, dict=True):
     """A program with the types and sizes it is bound to."""
 
     text: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import polyker as pk
 from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, PrefetchPolicy
+from polyker.structs import replace
 from tests.artifacts import compiled_of
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, cached
 from tests.schedule.support import SMALL, case, lowered

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import polyker as pk
@@ -13,6 +11,7 @@ from polyker.cost.measure import measure
 from polyker.cost.plan import TilePlan
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Cache
+from polyker.structs import replace
 from tests.schedule.support import case
 
 TARGET = replace(target("cpu:x86-64-v4"), caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
+from polyker.structs import replace
 
 TINY = (Cache(1 << 10), Cache(4 << 10), Cache(16 << 10))
 SPECS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -26,6 +25,7 @@ from polyker.rewrite.reductions.contraction_order import contract
 from polyker.schedule import auto
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
+from polyker.structs import replace
 from tests.artifacts import compiled_of
 from tests.schedule.support import Case, assert_same, case
 

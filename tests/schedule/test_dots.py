@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
+from polyker.structs import replace
 
 NARROW = [np.int8, np.uint8, np.int16, np.bool_]
 WIDE = {"i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64}

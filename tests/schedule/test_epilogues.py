@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, Target
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import ScheduleTree, statements_of
+from polyker.structs import replace
 from tests.schedule.support import SMALL, assert_same, case
 
 WIDE = target("cpu:x86-64-v4")

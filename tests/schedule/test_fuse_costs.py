@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, Memory, Target
 from polyker.schedule.fusion import cost as fuse_cost
+from polyker.structs import replace
 
 # A server's core: its third cache and memory are far.
 SERVER = replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from polyker.schedule.fusion import cost as fuse_cost
 from polyker.schedule.legality.prove import BROKEN, prove
 from polyker.schedule.nests import loop_order as order
 from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Sequence, loops
+from polyker.structs import replace
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))

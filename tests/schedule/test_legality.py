@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -18,6 +17,7 @@ from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
+from polyker.structs import replace
 from tests.schedule.programs import PROGRAMS
 from tests.schedule.support import assert_same, case
 from tests.schedule.tree_steps import TreeStep, is_legal, step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from polyker.cost.operation_cost import BROADCAST_OPERATIONS, arithmetic
 from polyker.cost.tile_cost import TileCosts
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Target
+from polyker.structs import replace
 from tests.schedule.support import case
 
 PLAIN = target("cpu:x86-64-v4")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import PrefetchPolicy, Target
+from polyker.structs import replace
 from tests.codegen.test_matrix_kernel import inner_loops
 
 

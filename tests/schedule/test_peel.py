@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
+from polyker.structs import replace
 
 V4 = "cpu:x86-64-v4"
 PEELED = "of i1 are computed separately"

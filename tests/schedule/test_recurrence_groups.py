@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +14,7 @@ from polyker.rewrite.normalise.first_step import with_first_steps
 from polyker.schedule.fusion.groups import Group
 from polyker.schedule.fusion.items import Item
 from polyker.schedule.legality.prove import prove
+from polyker.structs import replace
 from tests.schedule.support import SMALL, assert_same, case
 from tests.schedule.test_fuse_programs import promotions
 

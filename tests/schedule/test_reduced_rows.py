@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, Memory, Target
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, loops
+from polyker.structs import replace
 from tests.machines import ONE_ROW
 from tests.schedule.support import SMALL, assert_same, case
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
+from polyker.structs import replace
 from tests.machines import ONE_ROW, SIDE_BY_SIDE
 
 TINY = replace(target("cpu"), memory=SIDE_BY_SIDE, caches=(Cache(4 << 10), Cache(8 << 10), Cache(32 << 10)))

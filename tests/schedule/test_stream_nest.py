@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, PrefetchPolicy, Target
 from polyker.schedule.tree.nodes import MemberKind, loops
+from polyker.structs import replace
 from tests.machines import ALONE, SIDE_BY_SIDE, cached
 from tests.schedule.support import SMALL, assert_same, case
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from polyker.cost.measure import measure
 from polyker.cost.operation_cost import scalar_cost
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Cache, Memory
+from polyker.structs import replace
 from tests.machines import ONE_ROW, SIDE_BY_SIDE
 from tests.schedule.support import case
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +15,7 @@ from polyker.schedule.legality.prove import prove
 from polyker.schedule.time import cost as time_cost
 from polyker.schedule.time.cost import TimeCosts, TimeTiles
 from polyker.schedule.time.skew import Front, distances, fronts, places_of
+from polyker.structs import replace
 from tests.schedule.support import SMALL, Case, assert_same, case
 
 TINY = replace(target(SMALL), caches=(Cache(256), Cache(1024), Cache(4096)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.errors import LegalityError
 from polyker.errors.base import failure
@@ -17,8 +18,7 @@ from polyker.schedule.steps.promotion import promote
 from polyker.schedule.tree.nodes import ScheduleTree
 
 
-@dataclass(frozen=True, slots=True)
-class TreeStep:
+class TreeStep(Struct, frozen=True):
     """One step: its name, and its arguments after the schedule.
 
     >>> print(TreeStep("tile", ("S0", (("i0", 8), ("i1", 16)))))

@@ -1,12 +1,11 @@
 """GPUs by name and as they say of themselves."""
 
-from dataclasses import replace
-
 import pytest
 
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.device import ATTRIBUTES, name_of, with_device
-from polyker.machine.known import GPUS
+from polyker.machine.known import gpus
+from polyker.structs import replace
 
 # As an H100 SXM said of itself.
 H100 = {
@@ -73,7 +72,7 @@ def test_a_device_has_the_code_of_its_generation(arch, name):
     assert name_of(arch) == (name and f"cuda:{name}")
 
 
-@pytest.mark.parametrize("name", [n for n in GPUS if n != "cuda-sim"])
+@pytest.mark.parametrize("name", [n for n in gpus() if n != "cuda-sim"])
 def test_the_figures_of_a_gpu_agree_with_each_other(name):
     gpu = target(name).gpu
     assert 1.2e9 < gpu.clock < 2.7e9

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from polyker.machine import saved
 from polyker.machine.facts import check
 from polyker.machine.known import facts_of, with_facts
 from polyker.machine.model import Cache, Memory, PrefetchPolicy, Target
+from polyker.structs import replace
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, SIDE_BY_SIDE
 
 V4 = target("cpu:x86-64-v4")

@@ -1,7 +1,5 @@
 """Targets by name, and this machine."""
 
-from dataclasses import replace
-
 import pytest
 
 import polyker as pk
@@ -9,8 +7,9 @@ from polyker.codegen.llvm.jit import binding as llvm_binding
 from polyker.codegen.llvm.jit.detect import host, target
 from polyker.cost.memory import beyond, passed
 from polyker.errors import BackendUnavailable, CompileError
-from polyker.machine.known import GPUS, KNOWN
+from polyker.machine.known import gpus, known
 from polyker.machine.model import Cache
+from polyker.structs import replace
 
 
 def test_this_machine_has_caches_that_grow_outwards():
@@ -24,7 +23,7 @@ def test_this_machine_is_detected_once():
     assert target("cpu") is target("cpu")
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(known()))
 def test_a_known_target_comes_by_its_name(name):
     assert target(name).name == name
 
@@ -47,7 +46,7 @@ def test_an_unknown_target_names_those_that_are_known():
     assert caught.value.code == "PK601"
 
 
-@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize("name", gpus())
 def test_gpus_are_values_too(name):
     found = target(name)
     assert found.gpu is not None and found.gpu.warp == 32 and found.cores == found.gpu.processors

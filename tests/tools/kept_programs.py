@@ -7,15 +7,17 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
+
+from msgspec import Struct, field
 
 import polyker as pk
 from benchmarks.cases import select
 from polyker.cli.demo_cases import load
 from polyker.cost.temporaries import insist
 from polyker.ir.dtypes import DTYPES
+from polyker.structs import replace
 from tests.fuzz.case import Case
 from tests.fuzz.eager import eager
 from tests.fuzz.generate import generate
@@ -29,8 +31,7 @@ CALLS = (30, 165)
 ON_THREADS, ON_GPU = 11, 16
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A text, and what it is compiled for: types by position and name, sizes that are fixed first, options of the compile.
 
     `kind`: llvm, threads (LLVM of two threads) or cuda. `steps`, `eager`: as of a fuzz case.

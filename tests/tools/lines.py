@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 CORE = {
     "ir": 1790,
     "poly": 3270,
-    "machine": 360,
+    "machine": 370,
     "cost": 1650,
     "rewrite": 6900,
     "schedule": 8220,
@@ -32,7 +32,7 @@ AROUND = {
     "errors": 1070,
     "explain": 1220,
     "export": 1990,
-    "pipeline": 1140,
+    "pipeline": 1170,
     "process": 270,
     "record": 390,
     "reference": 1510,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Buffer, Space
 from polyker.codegen.llvm.access import by_lane
@@ -12,8 +13,7 @@ from polyker.codegen.llvm.text import IRBuilder, Reg, const, suffix, vector
 from polyker.ir.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveLanes:
+class ActiveLanes(Struct, frozen=True):
     """The vector loop around: number of lanes, which are active (None: all), and whether any is (None: yes)."""
 
     count: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import KExpr, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, add_to, polynomial, times, wrap
@@ -12,16 +13,14 @@ from polyker.codegen.ir.polynomial import Monomial, Poly, add_to, polynomial, ti
 OffsetSplit = tuple[Poly, Poly, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(Struct, frozen=True):
     """An offset, with what the Vars that were asked for it stood for."""
 
     poly: Poly
     used: Mapping[str, Poly | None]
 
 
-@dataclass(slots=True)
-class _AccessOffsets:
+class _AccessOffsets(Struct):
     """Offsets of one access, by the values of the repeated variables in it (`names`); None: it was not seen yet.
 
     `slopes`: how much each of those variables adds to the offset for each step; None: not a constant.

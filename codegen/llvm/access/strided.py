@@ -9,8 +9,9 @@ targets that mask stores cheaply. Elements between those that are read belong to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import KExpr, Load, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import Monomial, Poly, constant, plus
@@ -26,8 +27,7 @@ from polyker.cost.access_cost import MAX_SHUFFLED_STRIDE
 STRIDES = tuple(range(2, MAX_SHUFFLED_STRIDE + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class StridedRow:
+class StridedRow(Struct, frozen=True):
     """Every `stride`-th element of a buffer; accesses that differ in where they begin alone have one row."""
 
     buffer: str

@@ -8,7 +8,7 @@ on every vector unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import For, Guard, Let, Load, LoopKind, Prefetch, Stmt, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant, plus
@@ -45,8 +45,7 @@ def _suits(loop: For, stmt: Stmt) -> bool:
             return False
 
 
-@dataclass(slots=True)
-class TransposeLoop:
+class TransposeLoop(Struct):
     """A TRANSPOSE loop under way: iteration `step` of `trip`, the first at index `lo`; `outer`: the one around it.
 
     `_blocks` has the transposed blocks of each load, by the iteration that they begin with and the rows that they have of so many

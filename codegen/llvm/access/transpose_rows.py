@@ -6,7 +6,7 @@ square of these: log2(lanes) rounds of two-register shuffles, none of which need
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from polyker.codegen.ir.polynomial import Poly, as_constant, plus, scaled
 from polyker.codegen.llvm.access.memory import BufferPointer
@@ -15,8 +15,7 @@ from polyker.codegen.llvm.text import IRBuilder, Reg, prefix_mask
 from polyker.machine.model import LANE_BYTES
 
 
-@dataclass(slots=True)
-class TransposedRows:
+class TransposedRows(Struct):
     """Columns that are to be stored by rows, `count` of them, in the order of the iterations: from the first element on, or
     (`direction` -1) towards it. The first row lies at the offset `corner`, the next `stride` further."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from polyker.codegen.llvm.functions import EXTERNALS
 from polyker.codegen.llvm.jit import binding as llvm
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import UNKNOWN_CPU
 from polyker.ir.instructions import INTRINSICS
-from polyker.machine.known import KNOWN
+from polyker.machine.known import known
 from polyker.machine.model import Target
 from polyker.process.jobs import checkpoint, run_exclusively
 
@@ -28,12 +29,15 @@ HOSTS = frozenset({"TVMFFIErrorSetRaisedFromCStr"})
 
 def _check_processor(target: Target) -> None:
     """LLVM ends the process where it does not know a processor or a feature: only those of known targets reach it."""
-    known = [t for t in KNOWN.values() if t.triple.split("-")[0] == target.triple.split("-")[0]]
-    cpus, features = {t.cpu for t in known}, {f for t in known for f in t.features.split(",")}
-    if target.triple.split("-")[0] == llvm.host_triple().split("-")[0]:
-        cpus.add(llvm.host_cpu())
-        features |= set(llvm.host_features().split(","))
-    if target.cpu not in cpus or not set(target.features.split(",")) <= features | {""}:
+    machine, asked = target.triple.split("-")[0], {*target.features.split(",")} - {""}
+    cpus, features = set[str](), set[str]()
+    if machine == llvm.host_triple().split("-")[0]:
+        cpus, features = {llvm.host_cpu()}, {*llvm.host_features().split(",")}
+        if target.cpu in cpus and asked <= features:
+            return
+    alike = [t for t in known().values() if t.triple.split("-")[0] == machine]
+    cpus |= {t.cpu for t in alike}
+    if target.cpu not in cpus or not asked <= features.union(*(t.features.split(",") for t in alike)):
         raise failure(
             UNKNOWN_CPU, cpu=target.cpu, features=target.features, triple=target.triple, known=", ".join(sorted(cpus))
         )
@@ -69,19 +73,21 @@ def object_code(target: Target, *texts: str, effort: int = 3, own: bool = False)
     )
 
 
-@dataclass(slots=True)
-class LoadedCode:
+class LoadedCode(Struct, eq=False):
     """Machine code of one kernel, in memory while this object lives; `address` is 0 for a target other than this machine.
 
     `image`: its object file; `imports`: the functions of the C library that this may call.
     """
 
     address: int
-    text: str = field(repr=False)
+    text: str
     target: Target
-    image: bytes = field(repr=False)
+    image: bytes
     imports: tuple[str, ...] = ()
-    _library: llvm.LinkedCode | None = field(default=None, repr=False, compare=False)
+    _library: llvm.LinkedCode | None = None
+
+    def __repr__(self) -> str:
+        return f"LoadedCode({self.address:#x}, {self.target.name})"
 
     def assembly(self) -> str:
         """Return the assembly text."""

@@ -148,7 +148,7 @@ hand_on:
 
 def entry_text(triple: str, objects: Objects) -> str:
     """Return the LLVM IR module of the entry, `call`, for objects laid out like that."""
-    places = {name: getattr(objects, name) for name in objects.__dataclass_fields__}
+    places = {name: getattr(objects, name) for name in objects.__struct_fields__}
     numbers = {
         f"{words.__name__}_{w.name}": w.value
         for words in (ApiWord, TableWord, RowWord, RecordWord, ParameterKind)

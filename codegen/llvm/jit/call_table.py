@@ -7,8 +7,9 @@ the words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, auto
+
+from msgspec import Struct
 
 NAMES, OUTPUTS, POINTERS, ROWS = 16, 8, 64, 16  # most parameters, outputs, pointers a kernel takes, rows of a table
 
@@ -108,8 +109,7 @@ class ParameterKind(_WordOffsets):
     ABSENT = auto()  # not given
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
+class Objects(Struct, frozen=True):
     """Byte offsets in CPython's and numpy's objects."""
 
     type: int = 8

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from polyker.errors.base import failure
 from polyker.ir.instructions import most_terms
-from polyker.machine.known import GPUS, INSTRUCTION_SETS, KNOWN, facts_of, with_facts
+from polyker.machine.known import facts_of, gpus, instruction_sets, known, with_facts
 from polyker.machine.model import Cache, Target
 from polyker.machine.saved import saved_facts
 
@@ -39,7 +39,7 @@ def _cache(folder: Path) -> tuple[int, Cache] | None:
 def _caches() -> tuple[Cache, ...]:
     """Return the data caches of the first core from the nearest outwards; usual sizes where the system does not say."""
     found = [c for folder in sorted(_CACHES.glob("index*")) if (c := _cache(folder)) is not None]
-    return tuple(c for _, c in sorted(found, key=lambda pair: pair[0])) or KNOWN["cpu:x86-64-v3"].caches
+    return tuple(c for _, c in sorted(found, key=lambda pair: pair[0])) or known()["cpu:x86-64-v3"].caches
 
 
 def _cores() -> int:
@@ -85,12 +85,12 @@ def target(name: str | Target = "cpu") -> Target:
         return name
     if name == "cpu":
         return host()
-    if name in KNOWN:
-        return KNOWN[name]
-    if name in GPUS:
-        return GPUS[name]
+    if name in known():
+        return known()[name]
+    if name in gpus():
+        return gpus()[name]
     from polyker.errors.codegen import NO_CUDA, UNKNOWN_TARGET
 
     if name == "cuda":
-        raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(GPUS))
-    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*INSTRUCTION_SETS, *GPUS)))
+        raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(gpus()))
+    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*instruction_sets(), *gpus())))

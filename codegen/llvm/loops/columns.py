@@ -6,8 +6,6 @@ at run time: the steps before it are scalar, and the tiles' rows, a line each, a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.codegen.ir.kernel import Const, For, KExpr, Op, Space, Store, Var
 from polyker.codegen.ir.polynomial import (
     Poly,
@@ -31,6 +29,7 @@ from polyker.codegen.llvm.text import Reg, const
 from polyker.codegen.passes.by_columns import lanes_across, outside, tile_of, tiles
 from polyker.codegen.passes.unroll_terms import operations
 from polyker.ir.dtypes import i64
+from polyker.structs import replace
 
 # Most operations of a tile, and its least steps (chosen).
 _MAX_TILE_OPERATIONS, _MIN_TILE_STEPS = 400, 4

@@ -11,7 +11,8 @@ compared when the loop runs, so nothing has to be known of strides.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -39,6 +40,7 @@ from polyker.codegen.llvm.operations import integer_extremum
 from polyker.codegen.llvm.statements import Statements
 from polyker.codegen.llvm.text import Reg, const
 from polyker.ir.dtypes import i64
+from polyker.structs import replace
 
 # Where nothing is kept: no place in a result, which may lie before its first element where strides are negative.
 NOWHERE = -(1 << 63)
@@ -46,8 +48,7 @@ NOWHERE = -(1 << 63)
 _LINE, _USED, _FIRST, _SECOND, _REST = "\0line", "\0used", "\0first", "\0second", "\0rest"
 
 
-@dataclass(slots=True)
-class JoinedRows:
+class JoinedRows(Struct):
     """What is kept from row to row of a STREAM loop: `kept` points to the place in the result behind the elements in `line`, to
     NOWHERE where there are none; `lanes`: the elements of a line, 0 until the first row was emitted."""
 

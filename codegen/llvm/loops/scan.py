@@ -10,8 +10,9 @@ is waited for, one operation long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, Load, LoopKind, Op, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import as_constant, constant, minus, plus
@@ -32,8 +33,7 @@ from polyker.machine.model import Target
 OPERATORS = ("add", "mul", "minimum", "maximum")
 
 
-@dataclass(frozen=True, slots=True)
-class ScanLoop:
+class ScanLoop(Struct, frozen=True):
     """A SCAN loop that can be taken by vectors: its one store, the operator, the term, the element before, the lanes of a vector,
     and 1 or -1: how far an element lies from the one before."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Const, For, Guard, KExpr, Let, LoopKind, Op, Prefetch, StmtBlock, Store, Var
 from polyker.codegen.ir.polynomial import as_constant, constant_length, minus
@@ -20,8 +20,7 @@ MIN_PARTIAL_LINE_ROW_BYTES = 1280
 MIN_SPLIT_ROW_BYTES, PIECE_TURN_BYTES = 4 << 20, 512
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """A STREAM loop that can be taken by vectors: its one store, the lanes of a vector, the vectors of one iteration.
 
     `short`: one iteration is a whole row, which is streamed if it begins at an aligned element.

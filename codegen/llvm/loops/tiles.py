@@ -16,7 +16,8 @@ Places are compared when the loop runs, so nothing has to be known of strides.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from polyker.codegen.ir.kernel import Const, For, KExpr, LoopKind, Op, Store, Var
 from polyker.codegen.ir.polynomial import Poly, as_constant, constant_length, minus
@@ -44,8 +45,7 @@ _ROTATE = {
 }
 
 
-@dataclass(slots=True)
-class _KeptRows:
+class _KeptRows(Struct):
     """What tiles of one form keep: `step`: the stride of their rows; `rows`: how many; `kept` points to the place in the
     result where the next tile's first row begins, to NOWHERE where nothing is kept; `lines` to a vector for each row."""
 
@@ -55,8 +55,7 @@ class _KeptRows:
     lines: Reg
 
 
-@dataclass(slots=True)
-class _Tiles:
+class _Tiles(Struct):
     """What is kept in the loop around all tiles of a result; `lanes`: the elements of a line."""
 
     place: BufferPointer

@@ -19,8 +19,9 @@ launches, whose numbers of threads decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import count
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import (
     AXES,
@@ -50,6 +51,7 @@ from polyker.codegen.ir.kernel import (
 from polyker.codegen.ir.walk import statements, uses, with_blocks
 from polyker.errors.base import InternalError
 from polyker.ir.dtypes import DType, bool_
+from polyker.structs import replace
 
 
 def write_out(kernel: KernelIR) -> KernelIR:
@@ -61,8 +63,7 @@ def write_out(kernel: KernelIR) -> KernelIR:
     return replace(kernel, body=writer.block(kernel.body, _CombineScope(buffers)))
 
 
-@dataclass(frozen=True, slots=True)
-class _CombineScope:
+class _CombineScope(Struct, frozen=True):
     """What is around a block: the buffers alive, the launch, the THREAD loop along x; `again`: it may run more than once."""
 
     buffers: Mapping[str, DType]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate, count, groupby
 from math import prod
+
+from msgspec import Struct
 
 from polyker.codegen.ir.greatest import greatest
 from polyker.codegen.ir.kernel import (
@@ -34,6 +35,7 @@ from polyker.codegen.passes.simplify import trip_count
 from polyker.errors.base import InternalError, failure
 from polyker.errors.codegen import TOO_MUCH_SHARED
 from polyker.machine.model import Gpu
+from polyker.structs import replace
 
 # The most blocks that a grid may have along each axis (CUDA C++ Programming Guide, compute capabilities). Blocks take the
 # iterations of a BLOCK loop in turn, so fewer of them than iterations do as well.
@@ -204,8 +206,7 @@ def _most(trips: list[KExpr], most: int, ranges: dict[str, IndexRange]) -> KExpr
     return simplify_expression(Op("maximum", (Const(1), Op("minimum", (Const(most), found)))), ranges)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedMemory:
+class SharedMemory(Struct, frozen=True):
     """The shared memory of a launch: where each of its buffers begins, and all bytes."""
 
     places: Mapping[str, int]

@@ -12,7 +12,6 @@ moves one that does not; so it has to be dense. Conditions of neighbours are one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
@@ -39,6 +38,7 @@ from polyker.codegen.ir.polynomial import Poly, constant, is_dense, is_multiple,
 from polyker.codegen.ir.simplify_index import TRUE, has_load
 from polyker.codegen.ir.walk import is_zero, loads_in, operands, with_blocks, with_loads
 from polyker.ir.dtypes import i64
+from polyker.structs import replace
 
 Loads: TypeAlias = tuple[Load, ...]
 

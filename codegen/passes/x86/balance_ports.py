@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from polyker.codegen.ir.polynomial import same_element
 from polyker.codegen.ir.walk import factors_of, rebuild, stored, stores_of, uses, values_of, with_blocks
 from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 # Instructions by their pipes; no function that takes several is among them.
 _ADDS = ("add", "sub", "larger", "smaller")

@@ -14,7 +14,6 @@ of minima: both): x is replaced by `larger(x, -largest)` in the check, which kee
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import count
 from math import prod
 
@@ -51,6 +50,7 @@ from polyker.codegen.passes.x86.pair_extrema import MIN_TILE_RESULTS
 from polyker.cost.operation_cost import MIN_OPERATIONS_PER_INPUT
 from polyker.ir.dtypes import DType, bool_, f32
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 # Independent accumulators of the check, which hide the latency of a multiply-add (4 cycles).
 CHECK_ACCUMULATORS = 4

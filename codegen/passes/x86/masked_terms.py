@@ -9,12 +9,11 @@ are combined by the form of their statement.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.codegen.ir.kernel import For, KernelIR, LoopKind, Op, Stmt, StmtBlock, Store
 from polyker.codegen.ir.walk import uses, with_blocks
 from polyker.codegen.passes.unswitch import guarded
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 
 def masked_terms(kernel: KernelIR, target: Target) -> KernelIR:

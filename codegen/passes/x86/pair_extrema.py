@@ -12,7 +12,6 @@ combined in any grouping.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from polyker.codegen.ir.kernel import (
@@ -34,6 +33,7 @@ from polyker.codegen.ir.walk import loads_in, substitute, uses, with_blocks, wit
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import by_groups, tile_size
 from polyker.machine.model import Target
+from polyker.structs import replace
 
 # Least results of a tile: with fewer the latency of the extremum bounds the loop (experience value).
 MIN_TILE_RESULTS = 4

@@ -12,14 +12,16 @@ are left out: the results of a kernel that fails are undefined.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+
+from msgspec import Struct
 
 from polyker.codegen.ir.kernel import Const, For, Guard, KernelIR, KExpr, Let, LoopKind, Op, Stmt, StmtBlock, Store, Var
 from polyker.codegen.ir.walk import expressions, loaded, statements, substitute, unused, with_blocks, with_expressions
 from polyker.codegen.passes.simplify import trip_count
 from polyker.codegen.passes.unroll_terms import by_groups, operations
+from polyker.structs import replace
 
 # Unroll factor; most operations of one element: with more, the branch is a small part (experience values).
 UNROLL_FACTOR, MAX_ELEMENT_OPERATIONS = 4, 16
@@ -33,8 +35,7 @@ def several_checks(kernel: KernelIR) -> KernelIR:
     return replace(kernel, body=_CheckMerger(taken).block(kernel.body))
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckMerger:
+class _CheckMerger(Struct, frozen=True):
     """Rewrites blocks; `taken`: the names of the kernel's values."""
 
     taken: set[str]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.vecmath.core.tables import table
 
@@ -16,8 +16,7 @@ _COMPARE_FLOAT = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq
 _COMPARE_INT = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionDefinition:
+class FunctionDefinition(Struct, frozen=True):
     """The IR of one function.
 
     `symbol`: its name without `@`; `result` and `parameters`: its LLVM types; `text`: the `define`; `declares`: the intrinsics
@@ -32,8 +31,7 @@ class FunctionDefinition:
     needs: tuple[FunctionDefinition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """What the formulas may count on: `fma`, a fused multiply-add in hardware; `avx512`, its registers of 64 bytes, from two
     of which an instruction takes any of 32 floats a lane, and by which another multiplies by powers of two."""
 
@@ -46,8 +44,7 @@ class Features:
         return ("" if self.fma else ".nofma") + (".avx512" if self.avx512 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """An IEEE format by its LLVM types: `name` in the notation, `element`, the `integer` of its size, and its fields."""
 
     name: str
@@ -71,11 +68,10 @@ F32 = Format("f32", "float", "i32", 23, 127)
 F64 = Format("f64", "double", "i64", 52, 1023)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MathValue:
+class MathValue(Struct, frozen=True, eq=False):
     """An SSA value; `element` is its scalar LLVM type. Arithmetic on it emits an instruction."""
 
-    builder: MathBuilder = field(repr=False)
+    builder: MathBuilder
     name: str
     element: str
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, bool_
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """What an operation costs on a vector, in instructions: `least`, with the best code there may be, and `usual`.
 
     `heavy`: whether it takes as long as several multiply-adds. `long_on_gpus`: whether its code is long there, where a GPU has
@@ -36,8 +35,7 @@ POLYNOMIAL = Cost(8, 16, True, True)
 DIVIDER = Cost(4, 14, True)
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A function of the notation.
 
     Types. `takes`: "float" where integers and bool become floats first, as for numpy's `exp`; "number" where they are taken as

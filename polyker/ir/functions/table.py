@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from polyker.ir.functions.composition import composed
 from polyker.ir.functions.function import DIVIDER, ONE, POLYNOMIAL, Cost, Function
 from polyker.ir.functions.special import complementary, digamma, error_function, inverse_error_function, log_gamma
 from polyker.ir.functions.values import by_element, gelu, sigmoid, softplus
+from polyker.structs import replace
 
 # What operators cost that take more than one instruction.
 OPERATORS = {

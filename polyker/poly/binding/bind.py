@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.shapes import GATHERED_TARGET, NO_EXTENT, WRONG_RANK
@@ -33,8 +34,7 @@ from polyker.poly.isl import isl_job
 BIND_ISL_OPERATIONS = 8_000_000
 
 
-@dataclass(frozen=True, eq=False)
-class _LoopedStatement:
+class _LoopedStatement(Struct, frozen=True, eq=False):
     """A statement with the loops around it: user's index -> iterator, the innermost scope, the loops' ranges."""
 
     statement: Statement

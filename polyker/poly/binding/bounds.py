@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
@@ -13,8 +14,7 @@ from polyker.poly.binding.subjects import IndexScope
 from polyker.poly.forms import form_of_aff
 
 
-@dataclass(frozen=True, eq=False)
-class IndexBound:
+class IndexBound(Struct, frozen=True, eq=False):
     """The range of an index: constraints as isl text over `names` and itself; an interval [lo, hi) where it is one.
 
     `explicit`: given by the text's `for` (or a time loop), not inferred.

@@ -5,10 +5,9 @@ A statement that gathers is kept: an index out of bounds is an error whether or 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.ir.expr import reads_in
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement
+from polyker.structs import replace
 
 
 def drop_dead(program: TypedProgram) -> TypedProgram:

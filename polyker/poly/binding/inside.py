@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.shapes import OUT_OF_BOUNDS, RANGES_DISAGREE
@@ -18,8 +19,7 @@ from polyker.poly.binding.subjects import AffineAccess, source_text
 Shape = tuple[Affine, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Stated:
+class Stated(Struct, frozen=True, eq=False):
     """A bare subscript, which gives its index the whole extent of a dimension."""
 
     access: AffineAccess

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.poly.binding.bounds import IndexBound
 from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.ranges import StatementRanges
 
 
-@dataclass(frozen=True, slots=True)
-class RangeText:
+class RangeText(Struct, frozen=True):
     """The range of an index of one statement: its text, and the dimensions that are the range, where bare subscripts say it."""
 
     index: str

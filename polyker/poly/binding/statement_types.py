@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.types import NARROWER_KIND, NO_LOOP, NO_TYPE, TOO_DEEP
@@ -14,13 +15,13 @@ from polyker.ir.promotion import UnknownType, ValueType, computed, integer_range
 from polyker.ir.reductions import accumulator, admitted
 from polyker.ir.typing import Typer, convert, truth
 from polyker.poly.binding.subjects import BoundStatement
+from polyker.structs import replace
 
 # The kinds of types, each contained in the next.
 _KIND_ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
-@dataclass(frozen=True)
-class StatementType:
+class StatementType(Struct, frozen=True):
     """A statement's typed expression (of type `acc`), its typed target subscripts, and the type it accumulates in."""
 
     expr: Expr

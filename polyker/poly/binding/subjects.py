@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
 
 from polyker.errors.base import Span
 from polyker.errors.shapes import BAD_CONDITION, NO_RANGE, NOT_AFFINE, TOO_MANY_INDICES, WRONG_RANK
@@ -27,13 +28,13 @@ from polyker.ir.expr import (
 from polyker.ir.program import Statement
 from polyker.poly.affine import Affine, NotAffine, Restriction, affine_of, constant, expr_of, restriction_of
 from polyker.poly.binding.context import BindingContext
+from polyker.structs import replace
 
 # Most indices of a statement with its loops, as in the front end (chosen).
 MAX_INDICES = 32
 
 
-@dataclass(frozen=True, eq=False)
-class IndexScope:
+class IndexScope(Struct, frozen=True, eq=False):
     """Indices that are bound together: a loop's, a statement's or an inline reduction's.
 
     `given`: the ranges that the text gives, index -> (lo, hi). `op`: of an inline reduction, else None.
@@ -55,8 +56,7 @@ class IndexScope:
         return tuple(i for scope in self.chain() for i in scope.indices)
 
 
-@dataclass(frozen=True, eq=False)
-class AffineAccess:
+class AffineAccess(Struct, frozen=True, eq=False):
     """A tensor's element that a statement reads or writes; a subscript is None where it is gathered.
 
     `bare` has the index of each subscript that is, as written, one index alone (whatever the sizes are).
@@ -77,8 +77,7 @@ class AffineAccess:
         return (self.spans[d] if d < len(self.spans) else None) or self.span
 
 
-@dataclass(frozen=True, eq=False)
-class BoundStatement:
+class BoundStatement(Struct, frozen=True, eq=False):
     """A statement over generated names, its reads in the order of the text.
 
     `target_indices`: the own indices that stand on the left; the others are reduced. `scopes`: the scope of each inline
@@ -113,8 +112,7 @@ class BoundStatement:
         return tuple(i for i in self.scope.indices if i not in self.target_indices)
 
 
-@dataclass
-class Namer:
+class Namer(Struct):
     """Renames one statement: `env` maps the user's indices, `sizes` the sizes."""
 
     context: BindingContext

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read, converted, transform
 from polyker.ir.quasi_affine import (
@@ -26,20 +26,19 @@ from polyker.poly.isl import Set, int_val, read_map, read_set
 from polyker.poly.scop import domain_text, elements_written, parameters, tensor_box, values_taken
 from polyker.poly.tiling import Tiling, mates
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.structs import replace
 
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
-@dataclass(frozen=True, slots=True)
-class AccumulatorBlock:
+class AccumulatorBlock(Struct, frozen=True):
     """The reduction is cut where `iterator` crosses a multiple of `size`: each block has an accumulator."""
 
     iterator: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Accumulated:
+class Accumulated(Struct, frozen=True):
     """The statements that stand for one reduction, in order.
 
     `numbers`: the iterators of the blocks' numbers. `lanes`: the iterator of the partial sums, or None.
@@ -63,8 +62,7 @@ class Accumulated:
         return (self.start, self.update, *self.folds, *self.store)
 
 
-@dataclass(frozen=True, slots=True)
-class PartialSums:
+class PartialSums(Struct, frozen=True):
     """Partial sums: `count` partial accumulators `A[p, v mod count]`, v being an iterator of the reduction, folded into one
     before the store; `side` neighbouring terms fall into one: `A[p, (v div side) mod count]`."""
 
@@ -73,8 +71,7 @@ class PartialSums:
     side: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class AccumulatorLayout:
+class AccumulatorLayout(Struct, frozen=True):
     """The elements of an accumulator: one for each result, and for each of the `blocks` that long sums are summed by.
 
     `inner`: the iterator of the result that is to be the accumulator's last dimension. `origin`: the least values of the
@@ -86,8 +83,7 @@ class AccumulatorLayout:
     origin: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """What of the accumulators is stored: of the values `results` of the kept iterators, where accumulators have others, too.
 
     `tiles`: of the kept iterators; the accumulators of a block are started and stored for whole tiles, those elements among
@@ -182,8 +178,7 @@ def _region_of(results: Set, points: Set, blocks: int) -> Set:
     return simple if simple.is_subset(points) else points.intersect(stored)
 
 
-@dataclass(frozen=True)
-class _Stores:
+class _Stores(Struct, frozen=True):
     """Makes what stores accumulators, each of which `result` reads; the last `blocks` of the iterators number blocks."""
 
     program: TypedProgram

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import permutations
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, coefficients, is_quasi_affine, lit
@@ -23,8 +23,7 @@ MAX_PERMUTED_DIMS = 4
 TensorNames = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Elements:
+class Elements(Struct, frozen=True):
     """Where an element of one tensor lies in another: dimension d there is dimension `order[d]` here, plus `offsets[d]`."""
 
     order: tuple[int, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr
@@ -10,10 +10,10 @@ from polyker.ir.reductions import identity as identity
 from polyker.ir.typed import Outside, Role, TypedNode, TypedProgram, TypedStatement, TypedTensor
 from polyker.poly.isl import Set
 from polyker.poly.scop import domain_text
+from polyker.structs import replace
 
 
-@dataclass
-class Fresh:
+class Fresh(Struct, dict=True):
     """Gives names for statements, tensors and iterators; collects the temporaries made."""
 
     program: TypedProgram

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import renaming
@@ -11,6 +10,7 @@ from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.isl import Set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 
 def reindexed(

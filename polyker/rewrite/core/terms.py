@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct
 
 from polyker.cost.plan import values
 from polyker.ir.dtypes import i64
@@ -16,10 +17,10 @@ from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import domain_text, image
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import reindexed, renamed
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class FactorPlaces:
+class FactorPlaces(Struct, frozen=True):
     """Where the elements of a factor lie: one place a dimension, over the statement's iterators; of the terms one by one.
 
     `read`: the only read, whose dimensions they are, with the place of each (None where it is fixed); None where the places are
@@ -85,8 +86,7 @@ def elements_of(places: FactorPlaces, term: str, extent: Callable[[str], int], c
     return total
 
 
-@dataclass(frozen=True)
-class BlockedTerms:
+class BlockedTerms(Struct, frozen=True):
     """A reduction's terms taken `count` at a time: the values of `element`, each the first of as many terms from `low` on.
 
     `full`: the values that have all their terms; `partial`: those that have fewer, with their number. `statement`: over

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal
 from polyker.ir.functions import TABLE
 from polyker.ir.functions.composition import composed
 from polyker.ir.promotion import integer_range
+from polyker.structs import replace
 
 ValueRange = tuple[int, int]  # least and greatest value
 _MODULAR = ("add", "mul", "neg", "bit_and", "bit_or", "bit_xor", "bit_not")

@@ -8,8 +8,9 @@ left of a domain beside the large parts is few elements, and stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from polyker.ir.expr import Call, Expr, Literal, Read, reads_in, transform, walk
 from polyker.ir.quasi_affine import add, is_quasi_affine, lit, print_affine, scale, subtract
@@ -19,14 +20,14 @@ from polyker.poly.isl import Map, Set, dim, read_map, read_set, union_of
 from polyker.poly.scop import domain_text, parameters
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 # Most parts of one subscript, and of one statement (bound the code); least share of all instances of a domain that is split
 # further (experience value).
 MAX_SUBSCRIPT_PARTS, MAX_STATEMENT_PARTS, MIN_SPLIT_SHARE = 3, 9, 1 / 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """Where a subscript `e` is affine: from `low` to `high` (None: without an end) it is `sign * e + shift`."""
 
     low: Expr | None
@@ -35,8 +36,7 @@ class _Piece:
     shift: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class _Bent:
+class _Bent(Struct, frozen=True):
     """A subscript that is affine by pieces: what is taken modulo a number, or a dimension of a padded read."""
 
     node: Expr

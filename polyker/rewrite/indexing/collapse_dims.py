@@ -9,9 +9,10 @@ symbolic sizes is a size of its own, their product, which the call computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, pairwise
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Literal, Read, SizeExpr, transform, walk
@@ -20,6 +21,7 @@ from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import along, free_range
 from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import domain_text, parameters
+from polyker.structs import replace
 
 Pair = tuple[str, int]  # a tensor, and the first of two neighbouring dimensions
 
@@ -216,8 +218,7 @@ def _product(program: TypedProgram, a: Expr, b: Expr) -> tuple[TypedProgram, Exp
     return program, SizeExpr(known, i64)
 
 
-@dataclass(frozen=True)
-class _Merge:
+class _Merge(Struct, frozen=True, dict=True):
     """Merges the pairs in one statement: `extents` are those of the two dimensions, `merged` that of the one; `made`: the
     program with the sizes that these have."""
 

@@ -6,7 +6,6 @@ two of its indices if they have the same values and it is the same, its factors 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 from math import prod
 
@@ -20,6 +19,7 @@ from polyker.poly.scop import domain_text, image
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import replaced_after
+from polyker.structs import replace
 
 # Least rows of results, terms of each result, and terms of all, so that half of the work exceeds the copy and the partial tiles
 # at the diagonal (experience values).

@@ -7,7 +7,6 @@ Before: `Y[n,t] = X[n,t] - a * Y[n,t-2; pad=0]  for t in 0:T`. After: the same f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from polyker.ir.expr import Expr, Read, reads_in
 from polyker.ir.quasi_affine import is_quasi_affine
@@ -16,6 +15,7 @@ from polyker.poly.isl import Map, Set, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, instances_within, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.indexing.affine_parts import without_padding
+from polyker.structs import replace
 
 
 def part_first_elements(program: TypedProgram) -> TypedProgram:

@@ -8,8 +8,9 @@ B[i,j]`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from math import prod
+
+from msgspec import Struct, field
 
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr, Literal, Read, Reduce, reads_in, transform
@@ -21,6 +22,7 @@ from polyker.poly.isl import dim, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, tensor_box
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.normalise.argument_order import permuted
+from polyker.structs import replace
 
 # Least extent of the dimension that becomes the last; least elements of the whole tensor (experience values).
 MIN_LAST_EXTENT, MIN_TENSOR_ELEMENTS = 16, 1024
@@ -45,8 +47,7 @@ def transpose_recurrences(
     return (found.fresh.finish(tuple(body)) if found.notes else program), tuple(found.notes)
 
 
-@dataclass
-class _Turned:
+class _Turned(Struct, dict=True):
     program: TypedProgram
     layout: Callable[[str], Layout]
     budget: int | None = None

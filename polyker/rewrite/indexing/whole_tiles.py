@@ -9,11 +9,11 @@ those that some result of its tile has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import is_quasi_affine
@@ -24,6 +24,7 @@ from polyker.poly.isl import Set, dim, read_map, read_set
 from polyker.poly.scop import access_relation, domain_text, map_onto, parameters, tensor_box
 from polyker.poly.symbolic import expected
 from polyker.poly.tiling import Tiling, by_vectors, mates, of_vectors, uncut
+from polyker.structs import replace
 
 # Most vectors that are computed for each that is stored: a vector with tests costs as much as ten without (experience value).
 MAX_VECTORS_PER_STORED_VECTOR = 8
@@ -35,8 +36,7 @@ MAX_TILE_SHAPES, MAX_EXTRA_SHARE, MAX_EXTRA_SHARE_OF_SIZES = 5, 1 / 18, 1 / 9
 MAX_SYMBOLIC_PIECES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class WholeTiles:
+class WholeTiles(Struct, frozen=True):
     """The statement with the additional instances, and the elements to store, as a set over the iterators that are kept."""
 
     statement: TypedStatement

@@ -6,8 +6,9 @@ converts what it loads in each of its steps, and broadcasting a converted value 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from math import prod
+
+from msgspec import Struct, field
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, MeasuredStatement, measure
@@ -23,6 +24,7 @@ from polyker.machine.model import Target
 from polyker.poly.isl import read_set
 from polyker.poly.scop import tensor_box
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 # Least uses of an element (chosen).
 MIN_USES = 4
@@ -41,8 +43,7 @@ def convert_once(
     return (found.fresh.finish((*found.first, *body)) if found.first else program), tuple(found.notes)
 
 
-@dataclass
-class _Converter:
+class _Converter(Struct, dict=True):
     """Rewrites statements; `first`: those that convert, `made`: the temporary of each tensor and type."""
 
     program: TypedProgram

@@ -8,10 +8,10 @@ The copy's leading dimensions number the runs, so that none reads what another h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Read, transform
@@ -20,12 +20,12 @@ from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement, rep
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import parameters
 from polyker.rewrite.core.fresh import Fresh, identity
+from polyker.structs import replace
 
 Times = Mapping[str, Sequence[Expr]]  # statement -> its time at each of the loops around
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """The program with the copies; `before` and `after` are the statements that copy in, or start, and out.
 
     `own`: the copy's iterators for its elements. `times`: of the copies at the loops around. `dims`: of the tensor, the number of
@@ -44,8 +44,7 @@ class Copied:
     numbers: tuple[str | None, ...]
 
 
-@dataclass(frozen=True)
-class _Runs:
+class _Runs(Struct, frozen=True):
     """What numbers the runs: the iterators of the loops of the text, and a fresh one for each time that is not theirs."""
 
     outer: tuple[str, ...]

@@ -8,7 +8,8 @@ runs, so that no run reads what another has copied; its buffer holds one run's e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, Read, transform
 from polyker.ir.quasi_affine import indices, indices_of, lit, print_affine, renaming, substitute
@@ -18,10 +19,10 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import map_onto
 from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class PackedBlock:
+class PackedBlock(Struct, frozen=True):
     """The copy into `tensor`, and the statement that reads it.
 
     `names`: an iterator of the statement -> the copy's; `numbers`: a time of a loop around -> the copy's iterator for it. The

@@ -6,9 +6,9 @@ Before: `C[i,j] += A[i,k] * B[j,k]` with vectors along j. After: `P[k,j] = B[j,k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
@@ -19,6 +19,7 @@ from polyker.poly.scop import domain_text, image, instances_within, parameters, 
 from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 # Row strides in bytes that are multiples of this use a quarter of the sets of a first cache or fewer; bytes of a line.
 SET_CONFLICT_STRIDE, LINE_BYTES = 1024, 64
@@ -26,16 +27,14 @@ SET_CONFLICT_STRIDE, LINE_BYTES = 1024, 64
 MIN_LINE_ALIGNED_ROW_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """The copy, and the statement that reads (or writes) the copy instead."""
 
     copy: TypedStatement
     statement: TypedStatement
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLayout:
+class PackedLayout(Struct, frozen=True):
     """The layout of a temporary that an operand is copied to: its dimensions run over `places`, each counted from its least.
 
     The places are affine in the statement's iterators. `source`: the operand's subscripts, by the places' values. `aligned`: long

@@ -9,7 +9,8 @@ overlapping windows have each element in it once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, Pad, Read, SizeExpr, transform
@@ -18,10 +19,10 @@ from polyker.ir.typed import UNBOUNDED_EXTENT, TypedProgram, TypedStatement
 from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.materialise.pack_operand import image_of
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """What one run holds of an iterator: `size` values from `origin + size * time` on; `time` None: all of them, once."""
 
     time: Expr | None
@@ -29,8 +30,7 @@ class Tile:
     origin: int
 
 
-@dataclass(frozen=True, slots=True)
-class PackedRun:
+class PackedRun(Struct, frozen=True):
     """The copy into `tensor`, and the statement that reads it.
 
     `numbers`: a time of a loop around -> the copy's iterator for it; `elements`: the copy's other iterators, one a dimension of

@@ -5,10 +5,9 @@ Before: `S[i,j] += (A[i,k] - B[k,j]) * (A[i,k] - B[k,j])`. After: `S[i,j] += (A[
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.ir.expr import Call, Expr, Literal, transform
 from polyker.ir.typed import TypedProgram, replaced
+from polyker.structs import replace
 
 
 def square_products(program: TypedProgram) -> TypedProgram:

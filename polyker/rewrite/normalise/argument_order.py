@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from polyker.ir.expr import Expr, Read, reads_in, transform
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.quasi_affine import indices_of, is_quasi_affine
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, replaced
+from polyker.structs import replace
 
 
 def orders_of(program: TypedProgram, names: Sequence[str], layouts: Sequence[Layout]) -> tuple[Layout, ...]:

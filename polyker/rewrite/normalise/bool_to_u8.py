@@ -7,12 +7,11 @@ them on each way to memory; bytes that are 0 or 1 stay where they are.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.ir.dtypes import bool_, u8
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
+from polyker.structs import replace
 
 _REDUCTIONS = {"any": "max", "all": "min"}
 _OPERATIONS = {"and": "minimum", "or": "maximum"}

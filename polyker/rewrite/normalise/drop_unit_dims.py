@@ -7,7 +7,6 @@ left, and h and w walk dimensions of X together, as in O (polyker.rewrite.indexi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Read, reads_in, transform
@@ -15,6 +14,7 @@ from polyker.ir.quasi_affine import add, coefficients, indices_of, is_quasi_affi
 from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
 from polyker.poly.isl import read_set
+from polyker.structs import replace
 
 
 def fix_single_values(program: TypedProgram) -> TypedProgram:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.errors.shapes import NOTHING_TO_CHOOSE
 from polyker.ir.dtypes import DType, bool_, i32, i64
@@ -18,6 +18,7 @@ from polyker.poly.boxes import ends, free_range
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.exponentials import finite, log_of_sum, shifted_exp
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 
 def expand_reductions(program: TypedProgram, fresh: Fresh, statement: TypedStatement) -> Expr:
@@ -38,8 +39,7 @@ def expand_reductions(program: TypedProgram, fresh: Fresh, statement: TypedState
     return change(statement.expr, len(statement.iterators), read_set(statement.domain))
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Struct, frozen=True):
     """Where a reduction stands: inside `depth` iterators, whose values are `around`."""
 
     fresh: Fresh

@@ -7,9 +7,9 @@ A temporary has only the indices that its reduction depends on, and equal reduct
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, IndexExpr, Read, Reduce, children, converted, rebuild, walk
 from polyker.ir.quasi_affine import (
@@ -30,6 +30,7 @@ from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.normalise.expand_reductions import expand_reductions
 from polyker.rewrite.normalise.log_sums import log_sums
 from polyker.rewrite.reductions.short_sums import MAX_UNROLLED_TERMS, combined, few_points
+from polyker.structs import replace
 
 _UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
 
@@ -168,8 +169,7 @@ def _earlier(pairs: isl.Map, level: int) -> isl.Map:
     return pairs.order_gt(isl.dim_type.in_, level, isl.dim_type.out, level)
 
 
-@dataclass(frozen=True)
-class _LiftedReduction:
+class _LiftedReduction(Struct, frozen=True):
     op: str
     body: str
     domain: isl.Set

@@ -9,8 +9,6 @@ Where all three share a loop, two rows of H are alive at a time.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Literal, Read, transform
 from polyker.ir.quasi_affine import add, index, lit
@@ -18,6 +16,7 @@ from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement
 from polyker.poly.scop import image
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 
 def with_first_steps(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:

@@ -12,10 +12,11 @@ Before: `O[i] += 3 * X[i,k] * Y[k]` (integers). After: `T[i] = 0;  T[i] += X[i,k
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
 from math import frexp, isfinite
+
+from msgspec import Struct
 
 from polyker.ir.decision import Decision
 from polyker.ir.dtypes import DType
@@ -28,6 +29,7 @@ from polyker.poly.scop import image
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import replaced_after
+from polyker.structs import replace
 
 # A reduction's operator and its terms, and what makes its result that of the original.
 PeeledFactor = tuple[str, Expr, Callable[[Expr], Expr]]
@@ -69,8 +71,7 @@ def _is_free(statement: TypedStatement) -> bool:
     return not statement.reads_own
 
 
-@dataclass(frozen=True)
-class _Terms:
+class _Terms(Struct, frozen=True, dict=True):
     """The terms of a reduction, as operators are taken off them."""
 
     program: TypedProgram

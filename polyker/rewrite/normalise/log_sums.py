@@ -11,9 +11,9 @@ A statement that reads other elements of its target combines its terms one by on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Call, Expr, Read, converted
 from polyker.ir.quasi_affine import indices, indices_of, is_quasi_affine
@@ -23,6 +23,7 @@ from polyker.poly.scop import access_relation, domain_text, elements_written, im
 from polyker.rewrite.core.exponentials import finite, log_of_sum, shifted_exp
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.normalise.start_reductions import start_of
+from polyker.structs import replace
 
 
 def log_sums(program: TypedProgram) -> TypedProgram:
@@ -73,8 +74,7 @@ def _one_by_one(program: TypedProgram, s: TypedStatement) -> TypedStatement:
     return replace(s, op="set", expr=log_of_sum(shift, total), reduced=(), defines=None)
 
 
-@dataclass(frozen=True)
-class _Sums:
+class _Sums(Struct, frozen=True):
     """The statements of one `logsumexp=`; `adds`: to what its target holds."""
 
     program: TypedProgram

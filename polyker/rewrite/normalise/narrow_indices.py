@@ -6,7 +6,7 @@ is converted, as in `f32(k - q)`. Subscripts stay as they are. The ranges are th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
 
 from polyker.ir.dtypes import bool_, i32, i64
 from polyker.ir.expr import BITWISE, COMPARISONS, Call, Cast, Expr, IndexExpr, Literal, Read, replace_parts, walk
@@ -15,6 +15,7 @@ from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.poly.boxes import ends
 from polyker.poly.isl import Set, read_set
 from polyker.rewrite.core.value_range import ValueRange, value_range
+from polyker.structs import replace
 
 _LEAST, _MOST = integer_range(i32)
 _ARITHMETIC = ("add", "neg", "mul", "minimum", "maximum", "floordiv", "mod", *BITWISE)
@@ -29,8 +30,7 @@ def narrow_indices(program: TypedProgram) -> TypedProgram:
     return replace(program, body=replaced(program.body, change))
 
 
-@dataclass(slots=True)
-class _Indices:
+class _Indices(Struct):
     """A statement's indices; isl is asked for the ranges of those that are met."""
 
     statement: TypedStatement

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.ir.expr import Call
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.scop import elements_written
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.reindex import replaced_after
+from polyker.structs import replace
 
 
 def set_single_terms(program: TypedProgram) -> TypedProgram:

@@ -6,8 +6,6 @@ reductions were started; where each element has one result an accumulator does t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import islpy as isl
 
 from polyker.ir.expr import Cast, IndexExpr, Read
@@ -16,6 +14,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement, replaced
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, map_onto, tensor_box
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 
 def widen_reductions(program: TypedProgram) -> TypedProgram:

@@ -6,7 +6,6 @@ polyker.rewrite.reductions.dot_products.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf, prod
 
 from polyker.cost.measure import Layouts, MeasuredStatement, measure
@@ -24,6 +23,7 @@ from polyker.rewrite.core.reindex import replaced_after
 from polyker.rewrite.core.terms import elements_of, places_of
 from polyker.rewrite.core.value_range import type_range, value_range
 from polyker.rewrite.reductions.dot_products import Factor, Groups, in_groups
+from polyker.structs import replace
 
 # Instructions of a vector of products that are widened, multiplied and added one by one; cycles to read an element of the terms
 # once more where its sums are taken off a result (experience value).

@@ -8,9 +8,10 @@ together again where a temporary does not pay, against the statement as it stand
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+
+from msgspec import Struct, field
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, MeasuredStatement, accesses, measure
@@ -46,8 +47,7 @@ MAX_EXHAUSTIVE_FACTORS, MAX_COSTED_ORDERS, MIN_COSTED_STEP_SHARE = 5, 4, 0.02
 MAX_OPTIMAL_FACTORS = 9
 
 
-@dataclass(frozen=True)
-class Contracted:
+class Contracted(Struct, frozen=True):
     """A program with its sums of products taken in steps, and in words what they are.
 
     `large`: temporaries that are only worth their memory if statements run together, so that a part of each is enough.
@@ -86,8 +86,7 @@ def contract(
     return Contracted(fresh.finish(body) if fresh.tensors else program, tuple(notes), frozenset(held))
 
 
-@dataclass
-class _OrderSearch:
+class _OrderSearch(Struct, dict=True):
     """The search for the steps of one product. Trees say which steps there are, see `rewrite.reductions.factor`."""
 
     program: TypedProgram

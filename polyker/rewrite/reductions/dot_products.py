@@ -13,9 +13,9 @@ and the sums of the other, 128 times each, are taken off the result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, i32, i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Pad, Read, converted, transform, walk
@@ -31,10 +31,10 @@ from polyker.rewrite.core.reindex import renamed
 from polyker.rewrite.core.terms import BlockedTerms, FactorPlaces, places_of, remainder, terms_by, where, whole_groups
 from polyker.rewrite.core.value_range import modulo
 from polyker.rewrite.materialise.pack_operand import image_of
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """One factor of a product: `part` is the type of one term, `shift` what is added to each value first. `in_place`: its terms
     are joined where they are used, not stored before."""
 
@@ -44,8 +44,7 @@ class Factor:
     in_place: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """How a reduction is taken several terms at a time: by which instruction, along which iterator, of which factors."""
 
     instruction: DotProduct
@@ -157,8 +156,7 @@ def in_groups(
     return None if rest is None else [*copies, *more, *rest]
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
+class _Operand(Struct, frozen=True):
     """A factor, and its terms side by side as a reduction reads them."""
 
     factor: Factor

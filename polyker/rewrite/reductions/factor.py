@@ -12,10 +12,10 @@ summed to one that its step does not have, the step is refused: instances are co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read
@@ -25,6 +25,7 @@ from polyker.poly.isl import read_set
 from polyker.poly.scop import domain_text, map_onto
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import renamed
+from polyker.structs import replace
 
 # What distributes over each reduction without a change of value but for rounding: `max` over sums is no such pair, because
 # -inf + inf is no number and integers wrap.
@@ -34,8 +35,7 @@ _TIMES = {"add": "mul", "any": "and", "all": "or", "max": "minimum", "min": "max
 ContractionTree: TypeAlias = "int | tuple[ContractionTree, ...]"
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Struct, frozen=True):
     """A reduction whose right side is a product.
 
     `factors`: with the iterators that each depends on; at least one of them. `scalars` depend on none. `free`: the iterators
@@ -50,8 +50,7 @@ class Product:
     free: frozenset[str]
 
 
-@dataclass(frozen=True)
-class ContractionStep:
+class ContractionStep(Struct, frozen=True):
     """The product of `operands` over the points of `kept` and `reduced`, summed over these.
 
     Operands are numbers: of factors, then of earlier steps. `kept`: in the order of the temporary's dimensions. The last step

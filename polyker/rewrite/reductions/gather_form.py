@@ -14,7 +14,8 @@ Either may count down: of `R[h-r+3] += X[h] * Y[r]` element q+3 sums X[q+t] * Y[
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
@@ -26,6 +27,7 @@ from polyker.poly.scop import image
 from polyker.poly.symbolic import expected
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 
 def gather_terms(
@@ -47,8 +49,7 @@ def gather_terms(
     return program if body == program.body else fresh.finish(body)
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
+class _Window(Struct, frozen=True):
     """A dimension `stride * ways[0] * h + ways[1] * r` of the target, ways being 1 or -1, of which several pairs are one
     element."""
 

@@ -15,7 +15,8 @@ Source: B. P. Welford 1962; T. F. Chan, G. H. Golub, R. J. LeVeque 1983; M. Mila
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.cost.plan import is_costly, values
 from polyker.cost.temporaries import insisted
@@ -34,13 +35,13 @@ from polyker.rewrite.core.exponentials import difference, finite, is_finite, shi
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.match import match
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 # Elements of a block where the caller (a test) forces blocks.
 FORCED_BLOCK_ELEMENTS = 4
 
 
-@dataclass(frozen=True)
-class Shifted:
+class Shifted(Struct, frozen=True):
     """Terms of a reduction that depend on `value`, of the row, and on `shift`, the same for the whole row.
 
     `first`: the reductions of the row, one of which gives a block a shift of its own. `inside`: the terms with the shift that
@@ -216,8 +217,7 @@ def _may_share(
     return any(r.tensor in depends for r in reads_in(terms.shift))
 
 
-@dataclass(frozen=True)
-class _RowBlocks:
+class _RowBlocks(Struct, frozen=True):
     """The elements of a row from `low` to `high`, by blocks of `size`."""
 
     low: int

@@ -8,7 +8,8 @@ that lie beyond the second cache are fetched once more for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
@@ -22,6 +23,7 @@ from polyker.poly.isl import Set, dim, read_set
 from polyker.poly.scop import domain_text, values_taken
 from polyker.rewrite.core.accumulate import started_apart
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 # Greatest share of a vector's lanes that the last results fill (chosen).
 MAX_FILLED_LANES_SHARE = 1 / 2
@@ -30,8 +32,7 @@ MAX_FILLED_LANES_SHARE = 1 / 2
 PlannedPart = tuple[TypedStatement, TypedStatement | None, TilePlan]
 
 
-@dataclass(frozen=True, slots=True)
-class Peeled:
+class Peeled(Struct, frozen=True):
     """The reduction of the whole vectors and that of the rest, of `count` values of the vector's `iterator`."""
 
     whole: PlannedPart
@@ -40,8 +41,7 @@ class Peeled:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TileSearch:
+class TileSearch(Struct, frozen=True):
     """What the tiles of a reduction's parts are chosen by: the iterators `free` of its result, and how a part is measured."""
 
     free: tuple[str, ...]

@@ -9,9 +9,9 @@ Found from the form of the statement and its domain; which runs of terms follow 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.dtypes import DType, i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Read, walk
@@ -24,10 +24,10 @@ from polyker.poly.symbolic import bounds_of
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """`T[f(p, t)] = before op term(p, lo) op … op term(p, t)`, for t from `lo` on, without a gap, for all other iterators p.
 
     `statement`: has the iterators, the domain and the target; its value is the term. `op`: a reduction's name. `before`: what

@@ -7,7 +7,6 @@ Before: `T[i] = 0;  T[i] += A[i+r] * B[i+r]  for r in 0:3`. After: `T[i] = fma(A
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -21,6 +20,7 @@ from polyker.poly.scop import elements_written, image
 from polyker.rewrite.core.accumulate import COMBINE, starts_fresh
 from polyker.rewrite.core.fresh import identity
 from polyker.rewrite.core.reindex import reindexed, replaced_after
+from polyker.structs import replace
 
 # Most terms of a sum that is unrolled, and of a padded sum in a time loop, which has no other way (experience values; bound the
 # code).

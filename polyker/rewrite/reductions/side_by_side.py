@@ -7,8 +7,6 @@ Before: `s += x[i] * y[i]` for n terms. After, for 4 pieces of r terms, which ar
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.memory import rows_at_once
 from polyker.cost.plan import TilePlan
@@ -20,6 +18,7 @@ from polyker.poly.isl import dim, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.reductions.split_sum import SumCut, split_sum
+from polyker.structs import replace
 
 # Greatest place of a result that is near the first one: partial results have places of their own from there on (chosen).
 MAX_ADJACENT_PLACE = 64

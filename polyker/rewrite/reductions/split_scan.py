@@ -17,9 +17,8 @@ within their run; I what stands before each run. Chunks are whole: what lies bey
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Call, Expr, Read, converted
 from polyker.ir.quasi_affine import add, floordiv, index, lit, scale, substitute
@@ -30,13 +29,13 @@ from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import reindexed
 from polyker.rewrite.reductions.scan import Scan
+from polyker.structs import replace
 
 # Elements of a dimension of a buffer whose places count alone: more than a block has (chosen).
 _MANY = 1 << 20
 
 
-@dataclass(frozen=True)
-class ScanRuns:
+class ScanRuns(Struct, frozen=True):
     """A long scan: what its runs come to (a reduction, and what starts it), the scan of that, and the scan in each run."""
 
     start: TypedStatement
@@ -95,8 +94,7 @@ def split_scan(
     return ScanRuns(start, totals, carried, Scan(within, r, 0, scan.op, tuple(before)))
 
 
-@dataclass(frozen=True)
-class BlockScan:
+class BlockScan(Struct, frozen=True):
     """The statements of a scan within a block, in their order, with the iterators that count terms, runs, and terms of a run.
 
     `terms`: those that make the terms; `values`, `carried`: the temporaries P and I.

@@ -6,7 +6,7 @@ Neighbouring q take neighbouring terms, or runs of `run` of them: `P[p, q] += e(
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import add, index, indices, lit, scale
@@ -15,10 +15,10 @@ from polyker.poly.isl import Set, read_set
 from polyker.poly.scop import image, parameters
 from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class SplitSum:
+class SplitSum(Struct, frozen=True):
     """The statements that stand for a reduction, in their order; `within` counts the terms of a run, None without runs."""
 
     start: TypedStatement
@@ -27,8 +27,7 @@ class SplitSum:
     within: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SumCut:
+class SumCut(Struct, frozen=True):
     """How a reduction is split: `count` partial results, cut `along` an iterator, by runs of so many terms.
 
     The partial results of an element lie side by side, with `outermost` in lines of their own: the first ones of all, then the

@@ -7,7 +7,6 @@ memory; with results along one of the two indices the other operand is transpose
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 from math import prod
 
@@ -23,6 +22,7 @@ from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import replaced_after
 from polyker.rewrite.reductions.split_sum import start_and_fold
+from polyker.structs import replace
 
 # Least extent of either index (experience value); most bytes of the rows' sums: three quarters of a second cache of 1 MiB.
 MIN_SUM_EXTENT, MAX_ROW_SUM_BYTES = 32, 3 << 18

@@ -6,7 +6,8 @@ M[p] max= e(p,k);  A[p] min= where(e(p,k) == M[p] or e(p,k) != e(p,k), k, none)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Read
@@ -16,8 +17,7 @@ from polyker.rewrite.core.fresh import identity
 from polyker.rewrite.core.match import match
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """`place` looks for the first or the last `term` that is the extremum, `best`, or a NaN, which `extremum` makes.
 
     Both run over the same points, and each value of `term` is the same in both; `hit` is what `place` asks of it.

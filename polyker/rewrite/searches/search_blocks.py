@@ -10,8 +10,9 @@ and the terms behind the last whole block for themselves. A block's condition is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from math import inf, sqrt
+
+from msgspec import Struct, field
 
 from polyker.cost.measure import Layouts, measure
 from polyker.cost.table import GAIN, folded
@@ -29,6 +30,7 @@ from polyker.rewrite.core.fresh import Fresh, identity
 from polyker.rewrite.core.reindex import reindexed
 from polyker.rewrite.reductions.split_sum import start_and_fold
 from polyker.rewrite.searches.match_searches import Search
+from polyker.structs import replace
 
 # Least vectors of a block, and least blocks of a row (experience values).
 MIN_BLOCK_VECTORS, MIN_ROW_BLOCKS = 8, 3
@@ -49,8 +51,7 @@ def search_blocks(
     return (found.fresh.finish(body), tuple(found.notes)) if found.notes else (program, ())
 
 
-@dataclass
-class _SearchBlocks:
+class _SearchBlocks(Struct, dict=True):
     """Makes other statements of those of searches."""
 
     program: TypedProgram

@@ -11,7 +11,7 @@ minimum is `above`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
 
 from polyker.ir.dtypes import bool_
 from polyker.ir.expr import Call, Read
@@ -20,6 +20,7 @@ from polyker.ir.typed import TypedNode, TypedProgram, replaced
 from polyker.poly.isl import dim, read_set
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.searches.match_searches import Search, searches
+from polyker.structs import replace
 
 
 def search_limits(program: TypedProgram) -> tuple[TypedProgram, tuple[Search, ...]]:
@@ -29,8 +30,7 @@ def search_limits(program: TypedProgram) -> tuple[TypedProgram, tuple[Search, ..
     return (made.program(), found) if made.limits else (program, found)
 
 
-@dataclass
-class _Limits:
+class _Limits(Struct, dict=True):
     """Makes the limits of extrema, one for each, and the searches that compare with them."""
 
     original: TypedProgram

@@ -7,9 +7,10 @@ changes. What does not depend on the innermost loop is left where it is: LLVM co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, MeasuredStatement, accesses, measure
@@ -25,6 +26,7 @@ from polyker.poly.scop import domain_text, image
 from polyker.poly.symbolic import from_least
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import renamed
+from polyker.structs import replace
 
 # Least instances that share a value; least operations of a value without functions; budget values of one statement that are tried
 # (experience values).
@@ -78,8 +80,7 @@ def _parts(statement: TypedStatement, least: int) -> list[Expr]:
     return sorted((e for e in found if found[e] >= least), key=lambda e: -found[e])
 
 
-@dataclass
-class _Statement:
+class _Statement(Struct, dict=True):
     """What it costs to compute parts of a statement's value once."""
 
     program: TypedProgram

@@ -7,7 +7,8 @@ computed more often than before; what is read in several, `D[i] = T[i+1] - T[i]`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.cost.plan import MAX_TILE_OPERATIONS, is_costly, values
 from polyker.cost.table import ITERATION, LOAD, OPERATION
@@ -19,10 +20,10 @@ from polyker.ir.quasi_affine import add, indices_of, is_quasi_affine, lit, subst
 from polyker.ir.typed import Role, TypedProgram, TypedStatement, statements_of
 from polyker.poly.touches import alone, touches
 from polyker.rewrite.reductions.short_sums import short_sums, unfold_sums
+from polyker.structs import replace
 
 
-@dataclass(frozen=True)
-class _Inlining:
+class _Inlining(Struct, frozen=True):
     """A definition, and the statements that read its target with the reads of each."""
 
     definition: TypedStatement

@@ -6,8 +6,6 @@ no more memory traffic: the value's own operand is not read any more.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.cost.plan import is_costly, values
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr, Read, reads_in, replace_parts
@@ -16,6 +14,7 @@ from polyker.ir.typed import Role, TypedNode, TypedProgram, TypedStatement, stat
 from polyker.poly.isl import read_set
 from polyker.poly.scop import image
 from polyker.rewrite.core.match import match
+from polyker.structs import replace
 
 
 def read_stored(program: TypedProgram) -> tuple[TypedProgram, tuple[Decision, ...]]:

@@ -9,8 +9,9 @@ statement's own are for reuse_stored.py (stored ones) and store_shared_values.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+from msgspec import Struct
 
 from polyker.cost.plan import is_costly, values
 from polyker.ir.decision import Decision
@@ -23,10 +24,10 @@ from polyker.rewrite.core.alike import Elements, TensorNames, alike, same_terms
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.match import outline_of
 from polyker.rewrite.sharing.reuse_stored import read_stored
+from polyker.structs import replace
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True, dict=True):
     """All statements that write a tensor, and their places in the body that holds them."""
 
     tensor: str
@@ -89,8 +90,7 @@ def _results(program: TypedProgram, body: tuple[TypedNode, ...]) -> list[Result]
     return sorted(found, key=lambda r: r.places[-1])
 
 
-@dataclass(frozen=True)
-class _ResultPair:
+class _ResultPair(Struct, frozen=True):
     """Two results that may be alike, the one that is complete first and the other."""
 
     program: TypedProgram

@@ -7,9 +7,9 @@ After: `E[i,j] = exp(X[i,j] - M[i]);  S[i] += E[i,l];  P[i,j] = E[i,j] / S[i]`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.cost.plan import HEAVY, values
 from polyker.ir.dtypes import i64
@@ -19,10 +19,10 @@ from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement
 from polyker.poly.scop import image
 from polyker.poly.symbolic import box_of, from_least
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 
-@dataclass(frozen=True)
-class SharedValue:
+class SharedValue(Struct, frozen=True):
     """A value that a statement computes, of `indices`, in the order in which it names them."""
 
     statement: TypedStatement

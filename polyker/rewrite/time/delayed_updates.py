@@ -16,9 +16,9 @@ by one in the order of the text. An element is late if nothing else in its block
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Call, Expr, Read, reads_in
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
@@ -28,6 +28,7 @@ from polyker.rewrite.core.accumulate import COMBINE
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import replaced_loops
 from polyker.rewrite.time.step_blocks import BlockLoop, Blocks, blocks_of, in_block, least_in_block, of_block, steps_in
+from polyker.structs import replace
 
 # The reductions that an update may be, by what combines an element with a term.
 _COMBINE = {COMBINE[op]: op for op in ("add", "max", "min")}
@@ -43,8 +44,7 @@ def late_updates(program: TypedProgram) -> TypedProgram:
     return replaced_loops(program, change)
 
 
-@dataclass(frozen=True)
-class _Late:
+class _Late(Struct, frozen=True):
     """A loop, its update `statement` with what is combined into the element by `op`, the instances that are late, and the others
     in disjoint pieces. `first`: the first step; `steps`: those of a block. `bounds`: of each inner iterator, (slope, offset) of
     the least late value in a block."""

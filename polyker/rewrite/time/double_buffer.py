@@ -16,9 +16,9 @@ Several tensors may take others so: then f may read all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, Read, transform
 from polyker.ir.quasi_affine import add, index, indices, lit, renaming, scale
@@ -33,6 +33,7 @@ from polyker.poly.scop import (
 )
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import reindexed, replaced_loops
+from polyker.structs import replace
 
 
 def alternate_buffers(program: TypedProgram) -> TypedProgram:
@@ -52,8 +53,7 @@ def alternate_buffers(program: TypedProgram) -> TypedProgram:
     return replace(found, tensors=tuple(t for t in found.tensors if t.name not in gone)) if gone else program
 
 
-@dataclass(frozen=True)
-class _Steps:
+class _Steps(Struct, frozen=True):
     """A time loop: what computes a step, the copies back in the same order, the first value of the loop's iterator."""
 
     loop: TypedLoop
@@ -167,8 +167,7 @@ def _label(labels: dict[str, str], steps: _Steps, made: list[TypedNode]) -> None
             labels.setdefault(s.iterators[0], labels.get(like.iterators[0], like.iterators[0]))
 
 
-@dataclass(frozen=True)
-class _Pairs:
+class _Pairs(Struct, frozen=True):
     """The loop over pairs of steps: its iterator, the pairs' first steps; `others`: tensor -> where its odd steps lie."""
 
     iterator: str

@@ -16,7 +16,8 @@ step of its own block writes, before it, what it reads; isl says which are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.ir.typed import Role, TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced, statements_of
 from polyker.poly.count import count
@@ -30,8 +31,7 @@ from polyker.rewrite.time.step_blocks import BlockLoop, blocks_of, in_block, lea
 MIN_HOISTED_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class _Early:
+class _Early(Struct, frozen=True):
     """The sum `statement` of a temporary that `start` sets to nothing before it, the instances that are early, and the others.
     `first`: the first step of the loop; `steps`: those of a block."""
 

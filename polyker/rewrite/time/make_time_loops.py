@@ -8,12 +8,11 @@ of the loop the elements are independent, and are vectorised, distributed over t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.cost.own_distances import free_within, own_distances
 from polyker.ir.expr import Call, IndexExpr, Read
 from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, replaced
 from polyker.rewrite.core.accumulate import COMBINE
+from polyker.structs import replace
 
 
 def time_loops(program: TypedProgram) -> TypedProgram:

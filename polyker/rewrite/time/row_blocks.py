@@ -10,7 +10,8 @@ from row to row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Literal, Read, replace_parts
@@ -20,6 +21,7 @@ from polyker.poly.boxes import ends
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 # Least rows of a block for each redundant (halo) row (experience value).
 MIN_ROWS_PER_HALO_ROW = 8
@@ -44,8 +46,7 @@ def row_blocks(program: TypedProgram, blocks: int) -> TypedProgram | None:
     return _blocked(program, statements, found, blocks, size)
 
 
-@dataclass
-class _Rows:
+class _Rows(Struct):
     """What a block of `count` rows of the results needs, from row 0 on.
 
     `needed`: tensor -> the dimension of its rows, and the first and, for a block of one row, the last row of it. `iterators`: of

@@ -14,7 +14,6 @@ one that it has to wait for.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import islpy as isl
@@ -26,6 +25,7 @@ from polyker.poly.isl import Map, Set, dim, read_map, read_set, union_of
 from polyker.poly.least import fixed_value
 from polyker.poly.scop import access_relation, domain_text, parameters
 from polyker.rewrite.core.fresh import Fresh
+from polyker.structs import replace
 
 # Most iterators by which a domain is split: each makes three parts of one (bounds the code).
 MAX_SPLIT_ITERATORS = 2

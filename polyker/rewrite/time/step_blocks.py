@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr, Read
 from polyker.ir.quasi_affine import add, floordiv, index, is_quasi_affine, lit, print_affine, scale
@@ -16,6 +16,7 @@ from polyker.poly.scop import access_relation, map_onto, parameters
 from polyker.poly.symbolic import bounds_of, expected
 from polyker.rewrite.core.fresh import Fresh
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 # Steps of a block that are tried: enough that what a tile loads and stores is little beside its terms, few enough that what is
 # left for the single steps is a small part; least blocks of a loop (chosen).
@@ -34,8 +35,7 @@ def steps_in(program: TypedProgram, domain: Set) -> tuple[int, int] | None:
     return (low.to_python(), found[1]) if low.is_int() and found is not None else None
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """A time loop that may run by blocks: `accesses`, what its statements write (no read) and read; `first`: the first step;
     `steps`: those of a block."""
 
@@ -96,8 +96,7 @@ def blocks_of(program: TypedProgram, loop: TypedLoop, first: int, last: int) -> 
     return Blocks(program, accesses, first, steps)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLoop:
+class BlockLoop(Struct, frozen=True):
     """The loop over blocks of steps: its iterator `number`, the `first` step, and how many `steps` a block has."""
 
     number: str

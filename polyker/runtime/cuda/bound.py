@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NOT_READABLE
@@ -23,8 +24,7 @@ from polyker.runtime.kinds import Array, kind_of
 from polyker.runtime.memory import address, overlap
 
 
-@dataclass(frozen=True, slots=True)
-class BoundCall:
+class BoundCall(Struct, frozen=True):
     """A call on a device: the addresses of its arguments, which of them lie there (None: all), and what is copied before.
 
     `copies`: target, source and bytes for each in-out tensor that does not start where it ends. `values`: the caller's arrays and

@@ -11,10 +11,11 @@ import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from typing import Any
+
+from msgspec import Struct
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.ir.kernel import Buffer, For, If, Launch, Space, StmtBlock
@@ -25,8 +26,7 @@ from polyker.runtime.cuda.driver import driver
 from polyker.runtime.cuda.loaded import Loaded, loaded_on
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlace:
+class CallPlace(Struct, frozen=True):
     """Where a call runs: the device of its arrays, None where they lie on the host; the stream; the device for the latter."""
 
     device: Device | None
@@ -78,8 +78,7 @@ class PreparedLaunch:
         self._spare.append(arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """An argument that the kernel gets a copy of: its number, its address, and the bytes from `low` beside it on."""
 
     number: int

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
 
 _MAX_STREAMS = 256  # that are remembered when nothing is left to wait for on them (chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFunction:
+class DeviceFunction(Struct, frozen=True):
     """A kernel on a device: its handle, its name in errors, and the bytes of shared memory that it asks for."""
 
     handle: Any
@@ -19,8 +19,7 @@ class DeviceFunction:
     shared: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Module:
+class Module(Struct, frozen=True, eq=False):
     """Loaded machine code and its kernels by name."""
 
     handle: Any

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import Any
 from weakref import ReferenceType, ref
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.runtime.calls import CallPlan, meaning
 from polyker.runtime.cuda.arrays import Maker, maker_of
@@ -62,8 +62,7 @@ def _by_interface(value: Any) -> tuple[Hashable, int, int | None] | None:
     return lies, index(pointer or 0), None if stream is None else stream_handle(stream)
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceCall:
+class _DeviceCall(Struct, frozen=True):
     """A plan, the device, the library of the arrays, and what makes the outputs that are not given."""
 
     plan: ReferenceType[CallPlan]

@@ -10,11 +10,11 @@ without Python; what stays here is what that leaves out.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import ReferenceType, ref
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.errors.given import is_a
 from polyker.ir.dtypes import bf16
@@ -33,8 +33,7 @@ Adopt = Callable[[CallPlan, tuple[Hashable, ...], Sequence[Any]], None]
 _ndarray, _empty = np.ndarray, np.empty
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
+class _Number(Struct, frozen=True):
     """A Python number among the operands: its position, the type the kernel takes, the largest magnitude that fits."""
 
     position: int
@@ -43,8 +42,7 @@ class _Number:
     within: tuple[int, int] | None  # of integers: the least and the greatest
 
 
-@dataclass(slots=True)
-class _DispatchEntry:
+class _DispatchEntry(Struct):
     plan: ReferenceType[CallPlan]
     numbers: tuple[_Number, ...]
     calls: int = 0

@@ -10,11 +10,11 @@ import ctypes
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.llvm.jit.call_table import WRITEABLE, ApiWord, Objects
 from polyker.process.jobs import once
@@ -52,16 +52,14 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Native:
+class Native(Struct, frozen=True):
     """The entry, ready to be called: `make(self)` returns a callable that the entry runs with `self`; `api` its table."""
 
     make: Callable[[tuple[object, ...]], Callable[..., Any]]
     api: Array
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(Struct, frozen=True):
     """Why there is no entry in this process."""
 
     reason: str

@@ -7,11 +7,11 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
 import numpy as np
+from msgspec import Struct
 
 from polyker.codegen.llvm.jit.call_table import (
     NAMES,
@@ -56,8 +56,7 @@ class _TableRow(NamedTuple):
     objects: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Callee:
+class Callee(Struct, frozen=True):
     """What a table's callable stands for: a program; `fixed`: sizes with one value, that need not be given.
 
     `slow` is called where no row fits; without it the callable returns MISSING. `result`: the class of several results.

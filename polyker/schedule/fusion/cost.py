@@ -8,9 +8,10 @@ unrolled or vectorised) and more loop starts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, lcm, prod
+
+from msgspec import Struct
 
 from polyker.cost.blocking import blocking
 from polyker.cost.choose import choose
@@ -27,6 +28,7 @@ from polyker.schedule.fusion.items import Item
 from polyker.schedule.fusion.move import moved
 from polyker.schedule.fusion.zip import paired
 from polyker.schedule.nests.scan import scan_plan
+from polyker.structs import replace
 
 # The share of a reduction's cycles that it loses where it has no copies of its operands by blocks, as by itself it would have
 # (measured of products of 256-square matrices).
@@ -40,8 +42,7 @@ ROW_START_LINES = 4
 FEW_TILES = 4
 
 
-@dataclass(frozen=True)
-class Fusion:
+class Fusion(Struct, frozen=True):
     """`rows` common loops run one iteration at a time; `block` iterations of one more run together (0: of no other).
 
     With neither, the statements have trees of one shape, which become one tree.
@@ -160,8 +161,7 @@ def _ordered(group: Group) -> Group:
     return group.loops(tuple(sorted(range(len(group.dims)), key=lambda d: weight(group.dims[d]), reverse=True)))
 
 
-@dataclass
-class _Costs:
+class _Costs(Struct, dict=True):
     program: TypedProgram
     group: Group
     target: Target

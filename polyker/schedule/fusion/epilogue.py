@@ -8,7 +8,6 @@ stores O.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, accesses
@@ -21,6 +20,7 @@ from polyker.machine.model import Target
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import domain_text, parameters
 from polyker.schedule.fusion.items import Item
+from polyker.structs import replace
 
 
 def with_epilogues(program: TypedProgram, items: list[Item], layout: Layouts, target: Target) -> list[Item]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from polyker.ir.expr import Literal
 from polyker.ir.typed import TypedProgram
@@ -17,8 +18,7 @@ MAX_ITEM_DISTANCE = 32
 MIN_EXTENT_PER_SHIFT = 4
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Items in the text's order; `dims` are the loops that they can share, each with one iterator an item.
 
     `shifts`: of each loop, how many iterations later than its iterator says each item runs, so that what it reads is there.

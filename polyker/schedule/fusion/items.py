@@ -8,10 +8,10 @@ an earlier one. Mostly the subscripts show it; else isl computes the distances.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
@@ -21,10 +21,10 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import access_relation, parameters
 from polyker.poly.touches import Touch, alone, touches
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, eq=False)
-class Item:
+class Item(Struct, frozen=True, eq=False, dict=True):
     """A statement; `start` sets the result of a reduction to its identity before it, `epilogue` reads each result after it.
 
     `make_free` and `make_measured` give what costs time to find, when it is asked for.
@@ -33,13 +33,13 @@ class Item:
     statement: TypedStatement
     start: TypedStatement | None
     reduces: bool
-    make_free: Callable[[], tuple[str, ...]] = field(repr=False)
-    make_measured: Callable[[], MeasuredStatement] = field(repr=False)
+    make_free: Callable[[], tuple[str, ...]]
+    make_measured: Callable[[], MeasuredStatement]
     epilogue: TypedStatement | None = None
     # Whether loops run in order, so that one may carry what a statement reads of its own elements.
     in_order: bool = False
     # Tiles that the model chose for it inside some loops, by these and by the tensors that may be copied before them.
-    plans: dict[tuple[tuple[str, ...], frozenset[str] | None], TilePlan] = field(default_factory=dict, repr=False)
+    plans: dict[tuple[tuple[str, ...], frozenset[str] | None], TilePlan] = field(default_factory=dict)
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -114,8 +114,7 @@ def _elements(program: TypedProgram, touch: Touch) -> isl.Map:
     return relation if touch.everywhere else relation.intersect_domain(read_set(touch.statement.domain))
 
 
-@dataclass(frozen=True)
-class Lag:
+class Lag(Struct, frozen=True):
     """How two iterators move together: of two instances that touch one element, the first item's is at most `most` later.
 
     `exact`: always by as much.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.scop import image
 from polyker.rewrite.core.reindex import reindexed
+from polyker.structs import replace
 
 
 def moved(program: TypedProgram, statement: TypedStatement, first: tuple[str, ...], more: int = 0) -> TypedStatement:

@@ -8,9 +8,10 @@ for n: with e in [1, 1024], s in [1]:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal, walk
@@ -26,6 +27,7 @@ from polyker.schedule.fusion.zip import paired, zipped
 from polyker.schedule.nests.nest import Nest, band
 from polyker.schedule.tree.nodes import Band, Filter, Member, Promotion, Scope, Sequence, Tree, loops, rebuilt
 from polyker.schedule.tree.places import spliced
+from polyker.structs import replace
 
 
 class Scheduler(Protocol):
@@ -46,8 +48,7 @@ class Scheduler(Protocol):
         """Return the nest of a reduction and of what is computed from each of its results."""
 
 
-@dataclass(frozen=True)
-class FusedNest:
+class FusedNest(Struct, frozen=True):
     """`bodies`: the statements that stand for each item; `before`: copies of operands that run before the common loops."""
 
     bodies: tuple[tuple[TypedStatement, ...], ...]

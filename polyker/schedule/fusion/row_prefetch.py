@@ -13,7 +13,6 @@ streaming stores must not be in them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyker.cost.measure import MemoryAccess
 from polyker.cost.memory import prefetches_next_rows
@@ -25,6 +24,7 @@ from polyker.ir.typed import PrefetchRead, Role, TypedProgram, TypedStatement
 from polyker.machine.model import Target
 from polyker.schedule.fusion.cost import Fusion
 from polyker.schedule.nests.stream import streams
+from polyker.structs import replace
 
 # Bytes of a row that are prefetched, and the least bytes of such a row: shorter ones are part of a page's stream (experience
 # values).

@@ -10,13 +10,12 @@ reductions down to where instances are vectors or unrolled. Whether that keeps t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.cost.plan import TilePlan, unrolled
 from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.schedule.fusion.items import Item, are_apart
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, MemberKind, Scope, Sequence, Tree
+from polyker.structs import replace
 
 IteratorNames = tuple[str, ...]
 

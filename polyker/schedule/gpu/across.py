@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.ir.quasi_affine import is_quasi_affine
@@ -18,8 +19,7 @@ MAX_LONE_BLOCK_TERMS = 1 << 14
 MIN_TERMS_PER_THREAD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Across:
+class Across(Struct, frozen=True):
     """An element's terms along `iterator` are distributed over `width` threads of a block; `blocks` blocks share those along
     `cut`."""
 

@@ -8,7 +8,7 @@ polyker.schedule.legality.prove, which shares nothing with this module.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
 
 from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.cost.own_distances import elements_apart, free_iterators
@@ -40,6 +40,7 @@ from polyker.schedule.gpu.scan import ScanMapping, as_item, choose_column_runs, 
 from polyker.schedule.gpu.transpose import Transposed, choose_transposed, transposed_nest
 from polyker.schedule.nests.nest import Nest, ReductionTiles, band, nests_of, offset, shared
 from polyker.schedule.tree.nodes import Band, Leaf, MemberKind, ScheduleTree, Tree, rebuilt
+from polyker.structs import replace
 
 
 def gpu_schedule(
@@ -52,8 +53,7 @@ def gpu_schedule(
     return _GpuScheduler(Fresh(program), gpu, layout, reassociating).result()
 
 
-@dataclass
-class _GpuScheduler:
+class _GpuScheduler(Struct):
     fresh: Fresh
     gpu: Gpu
     layout: Layouts

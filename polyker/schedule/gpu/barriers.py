@@ -12,7 +12,6 @@ warps; then barriers of warps for what has none yet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import replace
 from itertools import combinations
 from typing import TypeAlias
 
@@ -43,6 +42,7 @@ from polyker.schedule.tree.nodes import (
     rebuilt,
 )
 from polyker.schedule.tree.thread_folds import is_fold
+from polyker.structs import replace
 
 # Weight of a barrier in a loop, relative to one outside (experience value). Most points of which all subsets are tried (bounds
 # the compile time).

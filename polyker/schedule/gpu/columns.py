@@ -8,8 +8,9 @@ block.x j.block:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
@@ -30,8 +31,7 @@ from polyker.schedule.tree.nodes import Band, Filter, MemberKind, Promotion, Sco
 MAX_COLUMN_THREADS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnReduction:
+class ColumnReduction(Struct, frozen=True):
     """The terms along `along` are distributed over `height` threads of each of `blocks` blocks; `column` is contiguous."""
 
     column: str
@@ -66,8 +66,7 @@ def choose_columns(measured: MeasuredStatement, gpu: Gpu) -> ColumnReduction | N
     return ColumnReduction(column, along, height, 1 << (blocks.bit_length() - 1))
 
 
-@dataclass(frozen=True)
-class ColumnParts:
+class ColumnParts(Struct, frozen=True):
     """What a launch runs for an item: two sums, each with its start. The first one has a result for each element and value of its
     iterator `lane`, the other one combines them."""
 

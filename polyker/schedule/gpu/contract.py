@@ -16,9 +16,10 @@ what comes of it is not stored; so threads test nothing, whatever the reduction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.table import GPU_COPY, GPU_ITERATION, GPU_LATENCY, GPU_LAUNCH, GPU_READ, GPU_STALL
@@ -28,6 +29,7 @@ from polyker.machine.model import Gpu
 from polyker.poly.isl import read_set
 from polyker.rewrite.materialise.pack_run import Tile, box_of
 from polyker.schedule.nests.nest import offset
+from polyker.structs import replace
 
 # Threads along x and y, and elements of each along them that are tried, of 32 bits; of wider ones there are fewer
 # (chosen: 8 by 8 elements and 16 by 16 threads are what registers hold).
@@ -55,8 +57,7 @@ BLOCK_SHORTAGE, MIN_SHARED_TERMS = 4, 1024
 UNKNOWN_EXTENT, UNKNOWN_EXTENT_FACTOR = 64, 4
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """An index of the result that threads share: `threads` along its axis, each with `elements` neighbours."""
 
     iterator: str
@@ -69,8 +70,7 @@ class Side:
         return self.threads * self.elements
 
 
-@dataclass(frozen=True)
-class ContractionTiling:
+class ContractionTiling(Struct, frozen=True):
     """What is chosen: the column's index on x, the row's on y, the batch's on blocks alone, and the terms of a step.
 
     `terms`: (reduced iterator, values of it that are on chip at once or None for all), the outermost first. `stages`: steps whose
@@ -110,8 +110,7 @@ class ContractionTiling:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
+class Runs(Struct, frozen=True):
     """A sum is cut along a reduced iterator into `count` runs of `run` neighbouring values, each of blocks of its own."""
 
     along: str
@@ -119,8 +118,7 @@ class Runs:
     run: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """Tiles that fit: how many blocks they make, and what a term costs a thread."""
 
     chosen: ContractionTiling

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import gcd
+
+from msgspec import Struct
 
 from polyker.cost.measure import Layouts, MeasuredStatement
 from polyker.ir.dtypes import i64
@@ -21,6 +22,7 @@ from polyker.schedule.gpu.contract import ContractionTiling, Side
 from polyker.schedule.gpu.map import MAX_ACCESS_BYTES
 from polyker.schedule.nests.nest import Nest, band, offset, shared, variants
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
+from polyker.structs import replace
 
 # Elements by which a row of a tile is longer where neighbouring threads fill its columns: they come to other banks, and the
 # next row begins where 16 bytes may be read at once (4 elements of 32 bits).
@@ -69,8 +71,7 @@ def contraction_nest(
     return _ContractionNest(program, measured, chosen, replace(parts, update=update), tuple(copies), layout).nest()
 
 
-@dataclass(frozen=True)
-class _ContractionNest:
+class _ContractionNest(Struct, frozen=True):
     program: TypedProgram
     measured: MeasuredStatement
     chosen: ContractionTiling
@@ -264,8 +265,7 @@ class _ContractionNest:
         return Promotion(copy.tensor, held + copy.extents, tuple(layout), shared=True, pad=pad, later=later)
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
+class _Share(Struct, frozen=True):
     """Runs of `by` elements along a dimension of so many elements, which are yet to be distributed; `even`: all have as many."""
 
     dimension: int

@@ -8,10 +8,10 @@ neighbouring elements; what is saved is launches, and memory for temporaries, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import floordiv, mod
@@ -27,13 +27,13 @@ from polyker.schedule.nests.nest import band, offset
 from polyker.schedule.tree.block_threads import AXES
 from polyker.schedule.tree.nodes import Filter, Member, MemberKind, Promotion, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as InOrder
+from polyker.structs import replace
 
 # Most elements of a temporary that a thread holds in registers (experience value; a thread has 255 registers).
 MAX_REGISTER_ELEMENTS = 32
 
 
-@dataclass(frozen=True)
-class FusedLaunch:
+class FusedLaunch(Struct, frozen=True):
     """The statements of one launch. `axes`: of the group's loops, those mapped to x, y, z, with the threads of a block;
     `elements`: one of them of which each thread takes so many neighbours at once. Each thread runs through the group's other
     loops.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import UNKNOWN_STRIDE, MeasuredStatement, MemoryAccess
 from polyker.ir.expr import Expr
@@ -13,6 +14,7 @@ from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.machine.model import Gpu
 from polyker.schedule.tree.block_threads import AXES
 from polyker.schedule.tree.nodes import Member, MemberKind
+from polyker.structs import replace
 
 # Threads of a block without communication, and their rows where two iterators are mapped (experience values).
 BLOCK_THREADS = 256
@@ -28,8 +30,7 @@ MAX_ACCESS_BYTES = 16
 PARTIAL_SUMS_PER_THREAD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class GridMapping:
+class GridMapping(Struct, frozen=True):
     """The iterators along the axes x, y, z, each with the number of threads of a block along it (1: only blocks).
 
     `rest`: iterators that each thread runs through, outermost first. `elements`: an iterator of which each thread takes so many

@@ -10,7 +10,8 @@ shared memory. A thread's elements have to be few: their places are constants on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Read, transform
@@ -25,13 +26,13 @@ from polyker.schedule.fusion.items import Item
 from polyker.schedule.gpu.map import MAX_ACCESS_BYTES, at_once
 from polyker.schedule.gpu.rows import RowLaunch
 from polyker.schedule.tree.nodes import Promotion
+from polyker.structs import replace
 
 # Registers of 32 bits that a thread has for elements of rows; elements of a row for which more threads pay (experience values).
 ROW_REGISTERS, ROW_ELEMENTS_PER_THREAD = 32, 16
 
 
-@dataclass(frozen=True)
-class _RegisterRow:
+class _RegisterRow(Struct, frozen=True):
     """A tensor that the items `users` touch at one element for each row and value of their lanes, the lane being dimension
     `along`.
 

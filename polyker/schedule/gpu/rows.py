@@ -10,8 +10,9 @@ thread has; there a new part begins, and a barrier will stand between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
@@ -38,6 +39,7 @@ from polyker.schedule.tree.nodes import (
     statements_of,
 )
 from polyker.schedule.tree.nodes import Sequence as InOrder
+from polyker.structs import replace
 
 # Bytes of shared memory reserved for results and for block reductions (chosen).
 RESULT_SHARED_BYTES = 1 << 10
@@ -46,8 +48,7 @@ RESULT_SHARED_BYTES = 1 << 10
 WARP_ROWS = 8
 
 
-@dataclass(frozen=True)
-class RowLaunch:
+class RowLaunch(Struct, frozen=True):
     """The items of a launch, `width` threads to a row and `height` rows to a block; `lanes`: of each item the iterator that is
     distributed over the threads of a row, None where the first of them runs it. `registers`: what threads hold of rows, `rounds`
     times `side` neighbouring elements of each; `unrolled`: the items whose loops over these are (row_registers)."""
@@ -140,8 +141,7 @@ class RowLaunch:
         return grid(blocks, [s for b in bodies for s in b.statements]), within
 
 
-@dataclass(frozen=True)
-class RowBody:
+class RowBody(Struct, frozen=True):
     """The statements that stand for an item, their places along the threads of a row, and what a thread runs of them.
 
     `result`: what threads combine into, with the iterators of its elements.
@@ -276,8 +276,7 @@ def _parts(parts: Accumulated, lane: str, element_loops: list[Member]) -> list[F
     ]
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     """The temporaries that a launch holds: of each part those in a thread's registers, and those that the block shares."""
 
     registers: tuple[tuple[Promotion, ...], ...]

@@ -15,8 +15,9 @@ within each run (polyker.rewrite.reductions.split_scan).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.ir.dtypes import i64
@@ -32,6 +33,7 @@ from polyker.schedule.gpu.across import MAX_LONE_BLOCK_TERMS, has_gathers
 from polyker.schedule.gpu.map import BLOCK_THREADS, grid
 from polyker.schedule.nests.nest import Nest, offset, shared
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
+from polyker.structs import replace
 
 # Bytes of the terms of a thread's run, and their most (experience values). Threads on a row of shared memory have their elements
 # in other banks (CUDA C++ Programming Guide).
@@ -42,8 +44,7 @@ MIN_SHARED_ROW_TERMS, MAX_BLOCK_ROW_TERMS = 64, 1 << 16
 WARP_ROWS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ScanMapping:
+class ScanMapping(Struct, frozen=True):
     """`width` threads to a row, each with runs of `run` terms, `height` rows to a block; with `cut`, by runs of so many terms."""
 
     width: int

@@ -8,7 +8,7 @@ block.y i.tile: block.x j.tile:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr, Read
@@ -29,8 +29,7 @@ TILES_SHARED_BYTES = 40 << 10
 MIN_TRANSPOSED_EXTENT = 16
 
 
-@dataclass(frozen=True)
-class Transposed:
+class Transposed(Struct, frozen=True):
     """A statement's index along which it writes, that along which it reads `reads`, and its other ones."""
 
     statement: TypedStatement

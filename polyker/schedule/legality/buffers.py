@@ -7,16 +7,16 @@ elements of one run may share a place only if the one is used no more when the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.errors import LegalityError, failure, register
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.quasi_affine import floordiv, is_quasi_affine, print_affine
 from polyker.ir.typed import Role, TypedStatement
-from polyker.machine.known import GPUS
+from polyker.machine.known import gpus
 from polyker.poly.dependences import Dependence
 from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, ScopAccess
@@ -25,6 +25,7 @@ from polyker.schedule.tree.block_threads import launch_trees
 from polyker.schedule.tree.nodes import Promotion, Tree, promoted_tensors, scopes
 from polyker.schedule.tree.swizzle import why_not_swizzled
 from polyker.schedule.tree.to_isl import Way, elements_of_runs, scope_ways
+from polyker.structs import replace
 
 PROMOTION = register(
     "PK503",
@@ -42,7 +43,7 @@ UNFIT = register(
 # Most bytes of all small buffers of a kernel (chosen): they lie on the stack of the thread that calls it, of 8 MiB as a rule.
 MAX_STACK_BYTES = 1 << 20
 # Bytes of all buffers that the threads of a block share: no GPU that is known has more for them.
-MAX_SHARED_BYTES = max(t.gpu.shared for t in GPUS.values() if t.gpu is not None)
+MAX_SHARED_BYTES = max(t.gpu.shared for t in gpus().values() if t.gpu is not None)
 # Most elements of one buffer (chosen): it is to hold a part of what memory holds.
 MAX_BUFFER_ELEMENTS = 1 << 28
 
@@ -57,8 +58,7 @@ def check_access(scop: Scop, statement: str, domain: isl.Set, homeless: frozense
             raise failure(UNFIT, tensor=label(scop, access.tensor), reason=reason)
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """A buffer in which elements that one run of its scope uses share places: `touching` it, by `here` to the scope."""
 
     promotion: Promotion

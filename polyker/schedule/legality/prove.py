@@ -19,9 +19,9 @@ On the way down a pair of instances is dropped where its order is settled: what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.errors import LegalityError, failure, register
 from polyker.ir.dtypes import i64
@@ -55,6 +55,7 @@ from polyker.schedule.tree.nodes import (
     promoted_tensors,
 )
 from polyker.schedule.tree.thread_folds import as_run_together, check_terms
+from polyker.structs import replace
 
 BROKEN = register(
     "PK501",
@@ -127,8 +128,7 @@ def _carries(scop: Scop, dependence: Dependence) -> bool:
     return dependence.kind in ("raw", "reduction")
 
 
-@dataclass(frozen=True)
-class _UnorderedPair:
+class _UnorderedPair(Struct, frozen=True):
     """Dependent instances that no loop and no sequence has put in order so far.
 
     `part`: those of the dependence's pairs that are left, None for all of them. `flows`: through a promoted tensor whose
@@ -145,8 +145,7 @@ class _UnorderedPair:
         return self.dependence.relation if self.part is None else self.part
 
 
-@dataclass(frozen=True)
-class _Path:
+class _Path(Struct, frozen=True):
     """What is above a node: its loops, the tensors that have a buffer here, the vector and the parallel loop around."""
 
     members: tuple[Member, ...] = ()

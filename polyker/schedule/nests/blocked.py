@@ -14,7 +14,8 @@ What is a column, a row and a term is decided by polyker.cost.blocking.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.cost.blocking import Blocking
 from polyker.cost.measure import MeasuredStatement
@@ -30,12 +31,12 @@ from polyker.rewrite.materialise.pack_block import PackedBlock
 from polyker.schedule.nests.nest import Nest, ReductionTiles, band, offset
 from polyker.schedule.nests.transpose import CopyLoops, copy_nest
 from polyker.schedule.tree.nodes import Filter, Member, Promotion, Scope, Sequence, Tree
+from polyker.structs import replace
 
 Times = tuple[tuple[Expr, str], ...]
 
 
-@dataclass(frozen=True)
-class BlockedLoops:
+class BlockedLoops(Struct, frozen=True):
     """The times of the loops outside the tile, over the reduction's iterators, outermost first, with the loops' labels."""
 
     blocks: Times  # of kept iterators, then of the reduction
@@ -44,8 +45,7 @@ class BlockedLoops:
     columns: Times
 
 
-@dataclass(frozen=True)
-class BlockedNest:
+class BlockedNest(Struct, frozen=True):
     """What the nest is made of: a measured reduction, its register tile and its cache blocks.
 
     `measure`: measures a copy.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import islpy as isl
+from msgspec import Struct, field
 
 from polyker.cost.access_cost import MAX_SHUFFLED_STRIDE
 from polyker.cost.measure import MeasuredStatement
@@ -20,10 +20,10 @@ from polyker.poly.scop import map_onto, values_taken
 from polyker.rewrite.core.accumulate import Accumulated
 from polyker.schedule.nests.tiles import TOGETHER, DomainPart, Separation, by_terms, common_terms, tile_parts
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, Scope, Sequence, Tree
+from polyker.structs import replace
 
 
-@dataclass(frozen=True)
-class Nest:
+class Nest(Struct, frozen=True):
     """Statements with the tree that orders them."""
 
     statements: tuple[TypedStatement, ...]
@@ -178,8 +178,7 @@ def map_nest(program: TypedProgram, measured: MeasuredStatement, plan: TilePlan,
     return Nest(here, band(loops, body))
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionLoops:
+class ReductionLoops(Struct, frozen=True):
     """The loops of a reduction's nest: over the `tiles` of the result, and over the `terms`, outermost first.
 
     `block`: a reduced iterator and the size of its blocks. `panels`: (iterator, number of its tiles) that are kept together
@@ -216,8 +215,7 @@ def reduction_nest(
     return Nest(statements, band(loops, inside))
 
 
-@dataclass(frozen=True)
-class ReductionTiles:
+class ReductionTiles(Struct, frozen=True):
     """The inside of the loops over the tiles of a result: the iterators `kept` of a tile, counted from their `origin`, and those
     `reduced`, outermost first.
 

@@ -11,7 +11,6 @@ side: a chain of dependent operations each, in registers of its own (see polyker
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log2
 
 import islpy as isl
@@ -33,6 +32,7 @@ from polyker.schedule.nests.stream import exceeds_caches
 from polyker.schedule.nests.tiles import DomainPart
 from polyker.schedule.tree.nodes import Leaf, MemberKind, Tree
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
+from polyker.structs import replace
 
 # Independent recurrences side by side (experience value): enough to hide a step's latency, few enough for the prefetchers'
 # streams.

@@ -10,7 +10,6 @@ generator takes as many steps as there are lanes, and transposes what is read an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log2
 
 from polyker.cost.measure import MeasuredStatement, MemoryAccess
@@ -21,6 +20,7 @@ from polyker.ir.quasi_affine import coefficients, is_quasi_affine
 from polyker.ir.typed import TypedStatement
 from polyker.machine.model import Target
 from polyker.poly.steps import MAX_REGISTER_DISTANCE
+from polyker.structs import replace
 
 # Cycles of a vector's load or store besides log2(lanes) shuffles; of each operation and access of an element where rows go one by
 # one, and of an access where they are gathered (experience values).

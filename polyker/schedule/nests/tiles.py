@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.typed import TypedProgram, TypedStatement
 from polyker.poly.boxes import box_around, corners, free_range, is_box
@@ -19,8 +18,7 @@ MAX_SYMBOLIC_PIECES = 2
 MAX_SPLIT_VALUES = 8
 
 
-@dataclass(frozen=True)
-class DomainPart:
+class DomainPart(Struct, frozen=True):
     """A part of a domain; `is_own_shape`: all its tiles are of one constant shape, so that unrolled loops need no tests.
 
     `only`: the one iterator along which its tiles may be cut.
@@ -31,8 +29,7 @@ class DomainPart:
     only: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Separation:
+class Separation(Struct, frozen=True):
     """How partial tiles are separated whose shapes the sizes or a slanted border decide: they are one part, or two: those cut
     `along` one iterator only, and the rest; or, `one_by_one`, one part for each tiled iterator: those cut along it and along none
     before, the last with the rest.

@@ -9,8 +9,9 @@ are contiguous within a tile, such as `P[floor(j/48), k, j mod 48] = B[j,k]` ins
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan, unit_iterator
@@ -122,8 +123,7 @@ def transposing_tree(
     return band(loops, variants(program, here, statement.iterators, tiles, inside))
 
 
-@dataclass(frozen=True, slots=True)
-class CopyLoops:
+class CopyLoops(Struct, frozen=True):
     """The loops of a copy: the caller's `around`, outermost first, and inside them those over `order`, the vector among them.
 
     `within`: iterator -> size of its blocks, where the loops around run over the blocks: inside, the iterator's place is taken

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import BAD_ORDER, NO_ROLE, NOT_ONE_BAND, NOT_SERIAL, TOO_LONG, UNKNOWN_STEP
@@ -20,6 +19,7 @@ from polyker.ir.quasi_affine import floordiv, lit, mod
 from polyker.schedule.tree.nodes import Band, Member, MemberKind, ScheduleTree, Scope, Tree
 from polyker.schedule.tree.nodes import Sequence as TreeSequence
 from polyker.schedule.tree.places import at_loops, check_size, refuse_nested_vectors
+from polyker.structs import replace
 
 # Most copies in one nest of unrolled loops: more cost seconds of LLVM's time, and no kernel gains by them.
 UNROLL_LIMIT = 2000

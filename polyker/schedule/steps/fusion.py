@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_SEQUENCE, NO_STATEMENT, NOT_ADJACENT, NOT_ALIKE
 from polyker.schedule.tree.nodes import Band, Filter, Member, ScheduleTree, Sequence, Tree, statements_of
 from polyker.schedule.tree.places import at_loops, check_size, joined, spliced, with_children
+from polyker.structs import replace
 
 
 def fuse(schedule: ScheduleTree, first: str, second: str, depth: int = 1) -> ScheduleTree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from polyker.errors.base import failure
@@ -12,6 +11,7 @@ from polyker.poly.scop import Scop
 from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Tree, promoted_tensors
 from polyker.schedule.tree.places import at_loops, with_children
 from polyker.schedule.tree.to_isl import Way, elements_of_runs, scope_ways
+from polyker.structs import replace
 
 # Most bytes of one buffer (chosen): what is larger would not stay in the first cache, and the stack has to hold it.
 MAX_BUFFER_BYTES = 1 << 16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_LOOP, NOT_SERIAL
@@ -11,6 +10,7 @@ from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, lit, scale
 from polyker.schedule.tree.nodes import Band, MemberKind, ScheduleTree, Tree, loops
 from polyker.schedule.tree.places import at_loops, check_integer
+from polyker.structs import replace
 
 # Times stay far from where 64-bit integers end.
 OFFSET_LIMIT = 1 << 31

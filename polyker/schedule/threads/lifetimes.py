@@ -9,8 +9,9 @@ before anything else begins. A temporary may also take the place of one that it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
+
+from msgspec import Struct, field
 
 from polyker.ir.quasi_affine import is_quasi_affine
 from polyker.ir.typed import TypedProgram, TypedStatement
@@ -22,8 +23,7 @@ LOOP, THREADS = -1, -2
 Path = tuple[int, ...]
 
 
-@dataclass
-class Uses:
+class Uses(Struct):
     """One temporary, or a scope's buffer for it (`scope`: its number in the order of the walk, None for none).
 
     `depth`: length of the path to its scope; `paths`: where it is used, with the statement.

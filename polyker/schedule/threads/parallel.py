@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from math import ceil, floor, prod
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.cost.measure import likely_extents, values_of
 from polyker.cost.plan import values
@@ -53,6 +53,7 @@ from polyker.schedule.tree.nodes import (
     promoted_tensors,
     scopes,
 )
+from polyker.structs import replace
 
 # Values that an iterator is taken to have whose bounds depend on sizes that nothing is known of (chosen).
 GUESSED_TRIPS = 512
@@ -74,8 +75,7 @@ TRIMMED_LOOP_SHARE = 0.05  # share of a loop at either end that the test for equ
 MAX_PRIVATE_BYTES = 256 << 20  # budget of bytes of all threads' private buffers (experience value)
 
 
-@dataclass(frozen=True)
-class OnThreads:
+class OnThreads(Struct, frozen=True):
     """A schedule with loops on threads, the part of one thread's time that it is thought to take, and whether loops were cut."""
 
     schedule: ScheduleTree
@@ -105,8 +105,7 @@ def parallel_schedule(scop: Scop, schedule: ScheduleTree, threads: int, budget: 
     return OnThreads(ScheduleTree(found.tree, (*schedule.notes, note)), found.cost / serial, cuts)
 
 
-@dataclass(frozen=True)
-class _Unordered:
+class _Unordered(Struct, frozen=True):
     """Dependent instances that are at the same time in all loops so far; None: all of the dependence's."""
 
     dependence: Dependence
@@ -117,8 +116,7 @@ class _Unordered:
         return self.dependence.relation if self.part is None else self.part
 
 
-@dataclass(frozen=True)
-class _Here:
+class _Here(Struct, frozen=True):
     """What is above a node: dependences that it may carry, tensors that have a buffer, loops, how often the tree comes here.
 
     `work`: what each statement does below, in all runs together.
@@ -131,8 +129,7 @@ class _Here:
     runs: float = 1.0
 
 
-@dataclass(frozen=True)
-class _Parallel:
+class _Parallel(Struct, frozen=True):
     """A tree with loops chosen, and its cost on all threads."""
 
     tree: Tree

@@ -16,18 +16,19 @@ The blocks are those of the plan for one thread, and their sums are added in the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.ir.expr import Expr
 from polyker.ir.typed import TypedProgram
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Promotion, Scope, Sequence, Tree, promoted_tensors
+from polyker.structs import replace
 
 # Budget of bytes of all partial sums of a result (experience value).
 MAX_PARTIAL_SUM_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
-class Apart:
+class Apart(Struct, frozen=True):
     """A split tree: the one that computes the partial results, the one that combines them, and the buffers between them."""
 
     first: Tree

@@ -8,10 +8,11 @@ again at their sides, and more starts of loops.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import ceil, prod
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.memory import passed
@@ -19,14 +20,14 @@ from polyker.cost.plan import TilePlan
 from polyker.cost.table import GAIN, GAIN_OF_KIND, ROW
 from polyker.machine.model import Target
 from polyker.schedule.time.skew import Distance, Front, SkewedStatement, reach
+from polyker.structs import replace
 
 # Steps, and values of an index in tiles of vectors, that a tile is tried with (chosen); no more are taken for unknown numbers of
 # steps.
 TILE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-@dataclass(frozen=True)
-class TimeTiles:
+class TimeTiles(Struct, frozen=True):
     """`steps` time steps run together, and so many places of each front. `won`: the share of the cycles that the model wins."""
 
     steps: int
@@ -38,8 +39,7 @@ class TimeTiles:
         return next((size for front, size in self.sizes if front.dimension == dimension), None)
 
 
-@dataclass(frozen=True)
-class TimeCosts:
+class TimeCosts(Struct, frozen=True, dict=True):
     """What the model looks at: the statements of the loop, their tiles in registers, and what one of its steps touches."""
 
     places: tuple[SkewedStatement, ...]

@@ -10,7 +10,8 @@ waves on several threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from polyker.cost.measure import MeasuredStatement
 from polyker.cost.plan import TilePlan
@@ -24,10 +25,10 @@ from polyker.schedule.nests.nest import Nest, band, offset, shared, vector_membe
 from polyker.schedule.time.cost import TimeTiles
 from polyker.schedule.time.skew import Front, SkewedStatement
 from polyker.schedule.tree.nodes import Filter, Leaf, Member, Sequence, Tree
+from polyker.structs import replace
 
 
-@dataclass(frozen=True)
-class TimeNest:
+class TimeNest(Struct, frozen=True):
     """What the tree is made from: one entry a statement, and the tiles. `free`: the iterators that carry no dependence;
     `units`: the dimension along which vectors begin at multiples of so many elements, where rows begin on lines."""
 

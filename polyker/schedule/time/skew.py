@@ -13,10 +13,10 @@ Triolet, "Supernode Partitioning", 1988; Wonnacott, "Time Skewing for Parallel C
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.dtypes import i64
 from polyker.ir.expr import Expr, IndexExpr
@@ -31,8 +31,7 @@ MAX_TIME_SKEW = 16
 Interval = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class SkewedStatement:
+class SkewedStatement(Struct, frozen=True):
     """A statement of a time loop: its place in space, and the ranges of its iterators.
 
     `space`: for each dimension of what it defines the iterator (None: none) and a constant, whose sum is the subscript.
@@ -55,8 +54,7 @@ class SkewedStatement:
         return add(*([IndexExpr(iterator, i64)] if iterator else []), lit(constant))
 
 
-@dataclass(frozen=True)
-class Distance:
+class Distance(Struct, frozen=True):
     """Of two dependent instances the difference of their places, least and greatest by dimension; None: nothing bounds it.
 
     `same`: both may be in one time step; `later`: the second may be in a later one.
@@ -69,8 +67,7 @@ class Distance:
     later: bool
 
 
-@dataclass(frozen=True)
-class Front:
+class Front(Struct, frozen=True):
     """The front along a dimension of space: its skew, and the shifts of the statements; see the module."""
 
     dimension: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyker.cost.choose import choose
 from polyker.cost.measure import Layouts, MeasuredStatement, measure
 from polyker.cost.plan import TilePlan
@@ -14,6 +12,7 @@ from polyker.schedule.nests.nest import Nest
 from polyker.schedule.time.cost import TimeCosts
 from polyker.schedule.time.nest import TimeNest
 from polyker.schedule.time.skew import SkewedStatement, distances, fronts, places_of
+from polyker.structs import replace
 
 
 def time_tiled(

@@ -8,8 +8,9 @@ along an axis that it has no such member of), and barriers may stand between. Wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import add, floordiv, lit, scale
@@ -24,14 +25,14 @@ from polyker.schedule.tree.nodes import (
     children_of,
     loops,
 )
+from polyker.structs import replace
 
 AXES = ("x", "y", "z")
 # Threads that run together, in their order in the block, x fastest.
 WARP = 32
 
 
-@dataclass(frozen=True, slots=True)
-class BranchLoop:
+class BranchLoop(Struct, frozen=True):
     """A loop that a branch is in: its number in the walk, its member, and the branch's time there."""
 
     node: int
@@ -39,8 +40,7 @@ class BranchLoop:
     time: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceChild:
+class SequenceChild(Struct, frozen=True):
     """A child of a sequence that a branch is in, one of `count`; `meets`: the threads may meet between the children."""
 
     node: int
@@ -53,8 +53,7 @@ PathStep: TypeAlias = BranchLoop | SequenceChild
 Point: TypeAlias = tuple[int, int]  # before a child: the sequence's number, and the child's
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A statement on its way to one leaf of a launch.
 
     `steps` from the root, the first `outside` of them down to the blocks'; `conditions` (isl text) on its instances; `threads`,
@@ -83,8 +82,7 @@ class Branch:
         return next(((p, own) for p, own in self.buffers if p.tensor == tensor), None)
 
 
-@dataclass(frozen=True)
-class LaunchBranches:
+class LaunchBranches(Struct, frozen=True):
     """The branches of a launch in the order of the tree, the points at which its threads meet, and the number of its threads.
 
     `warps`: the points at which the threads of each warp meet, and no others.
@@ -242,8 +240,7 @@ def between(first: Branch, second: Branch, at: int) -> frozenset[Point]:
     return frozenset(p.point for p in passed(first, second, at) if not p.behind)
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """A place that a block comes by: before the child of `point`, or `behind` it; `later`: after the step at which two instances
     part, on the way to the second."""
 

@@ -11,11 +11,11 @@ instance at the times of the loops around.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Call, Expr, IndexExpr, Literal
 from polyker.ir.typed import TypedStatement
@@ -27,8 +27,7 @@ _Form: TypeAlias = tuple[int, dict[tuple[str, int, int], int]]
 _Range: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class FixedLoops:
+class FixedLoops(Struct, frozen=True):
     """Innermost loops of one statement, each with its least and greatest time, and nothing but the statement inside.
 
     `iterators`: for each iterator a constant and what to add to it, as (place of a time, factor); the times are those of the
@@ -43,8 +42,7 @@ class FixedLoops:
     domain: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Digit:
+class _Digit(Struct, frozen=True):
     """The time at a place: `constant + floor(x / divisor) - base * floor(x / (base * divisor))`, x = iterator + shift.
 
     `base` 0: without what is subtracted.

@@ -12,14 +12,16 @@ A tree orders the instances of the statements of a typed program. From the root 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
 
 from polyker.ir.decision import Decision
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import print_affine
+from polyker.structs import PartlyCompared, replace
 
 
 class MemberKind(Enum):
@@ -44,8 +46,7 @@ class MemberKind(Enum):
 AT_ONCE = (MemberKind.PARALLEL, MemberKind.BLOCK, MemberKind.THREAD)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One loop of a band: `times` maps statement -> its time; `label` is the loop's name for people.
 
     An UNROLL, VECTOR or TRANSPOSE member takes at most `extent` consecutive values, for any values of the members around it.
@@ -71,16 +72,14 @@ class Member:
         return f"{self.kind.value}{axis}" + (f"({self.extent})" if self.extent else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Struct, frozen=True):
     """Loops with nothing between them."""
 
     members: tuple[Member, ...]
     child: Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """The statements of one child of a sequence; `conditions` (statement, isl text of a set of its instances) restrict some
     of them to a part of their domains. Children that hold parts of one statement hold disjoint parts.
 
@@ -102,8 +101,7 @@ class Filter:
         return not self.barrier and self.wait is None and not self.commit
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     """Children that run one after another."""
 
     children: tuple[Filter, ...]
@@ -113,8 +111,7 @@ class Sequence:
 MAX_STACK_BUFFER_BYTES = 1 << 15
 
 
-@dataclass(frozen=True, slots=True)
-class Promotion:
+class Promotion(Struct, frozen=True):
     """A temporary whose storage is a small buffer: element c lies at c mod `modulo`, dimension by dimension.
 
     `layout`: the buffer's own dimensions, outermost first, as (dimension of the tensor, divisor, extent): element c has
@@ -167,28 +164,27 @@ class Promotion:
         return tuple(reach) == self.modulo
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Each time the tree comes here it has fresh buffers for the promoted temporaries; they end with it."""
 
     promotions: tuple[Promotion, ...]
     child: Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """The end of a branch."""
 
 
 Tree: TypeAlias = Band | Sequence | Scope | Leaf
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleTree:
+class ScheduleTree(PartlyCompared, frozen=True):
     """A tree, and the reasons for it in words for `explain`."""
 
+    UNCOMPARED: ClassVar = frozenset({"notes"})
+
     tree: Tree
-    notes: tuple[Decision, ...] = field(default=(), compare=False)
+    notes: tuple[Decision, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(print_tree(self.tree))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import BAD_OFFSET, BAD_SIZE, NESTED_VECTOR, NO_LOOP, NO_STATEMENT, SAME_LABEL
@@ -18,6 +17,7 @@ from polyker.schedule.tree.nodes import (
     rebuilt,
     statements_of,
 )
+from polyker.structs import replace
 
 
 def at_loops(tree: Tree, statement: str, labels: tuple[str, ...], change: Callable[[Band], Tree]) -> Tree:

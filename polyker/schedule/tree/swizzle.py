@@ -12,14 +12,13 @@ meets no bank twice; element by element 8 banks are met, as a chunk begins at ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 # Bytes of a chunk, the widest access; and of all banks, 32 of 4 bytes.
 CHUNK_BYTES, BANK_ROW_BYTES = 16, 128
 
 
-@dataclass(frozen=True, slots=True)
-class Swizzle:
+class Swizzle(Struct, frozen=True):
     """A way to place the elements of a buffer: `count` chunks change places. All in elements, and powers of two."""
 
     count: int

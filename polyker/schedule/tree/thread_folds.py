@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import islpy as isl
 
@@ -15,6 +14,7 @@ from polyker.poly.isl import read_map, read_set
 from polyker.poly.scop import Scop, parameters
 from polyker.schedule.tree.nodes import Member, MemberKind, Tree, loops
 from polyker.schedule.tree.thread_scans import is_scan
+from polyker.structs import replace
 
 FOLD = register(
     "PK513",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import islpy as isl
+from msgspec import Struct
 
 from polyker.ir.expr import Expr
 from polyker.ir.quasi_affine import print_affine
@@ -31,10 +31,10 @@ from polyker.schedule.tree.nodes import (
     paths,
     statements_of,
 )
+from polyker.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
+class Threads(Struct, frozen=True):
     """The threads of one launch along an axis: `name` is the parameter that stands for a thread's number, below `extent`."""
 
     axis: str
@@ -42,8 +42,7 @@ class Threads:
     extent: int
 
 
-@dataclass(frozen=True, slots=True)
-class MeetingPoint:
+class MeetingPoint(Struct, frozen=True):
     """What is done between children of a sequence; see polyker.schedule.tree.nodes.Filter."""
 
     wait: int | None
@@ -51,8 +50,7 @@ class MeetingPoint:
     warps: bool
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """What the marks in isl's tree stand for: `m3` is a loop, `p2` a scope.
 
     `private`: the scopes inside a parallel loop (of nested ones, the innermost), by its mark; `shared`: those that have a
@@ -121,8 +119,7 @@ def to_isl(scop: Scop, schedule: ScheduleTree, *, whole: bool = False) -> tuple[
 IslNode: TypeAlias = dict[str, object]
 
 
-@dataclass(frozen=True)
-class _Below:
+class _Below(Struct, frozen=True):
     """What isl sees below a node: statements, barriers, and names of loops that it is not asked for."""
 
     statements: tuple[str, ...] = ()
@@ -141,8 +138,7 @@ class _Below:
         return replace(self, barriers=(*self.barriers, name))
 
 
-@dataclass(frozen=True)
-class _Inside:
+class _Inside(Struct, frozen=True):
     """What is around a node: whether it is in a launch, the launch's threads, and those that a loop is distributed over."""
 
     launch: bool = False
@@ -361,8 +357,7 @@ class _Conversion:
         return name
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Struct, frozen=True):
     """One way from the root to a leaf or scope: the times of loops and places in sequences, and the conditions met."""
 
     times: tuple[str, ...] = ()

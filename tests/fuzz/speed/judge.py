@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from benchmarks.timing import Clock, in_turns
 from tests.fuzz.speed.variants import Call
@@ -19,8 +20,7 @@ AGAINST = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Excess:
+class Excess(Struct, frozen=True):
     """A way that is slower than another: its kind, the two ways, and the seconds that they take."""
 
     kind: str

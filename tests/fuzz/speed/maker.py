@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tests.fuzz.speed.program import WORD, Program, Tensor, Unit
 
@@ -15,8 +16,7 @@ ROUND = (12, 20, 24, 40, 48, 80, 96, 100, 160, 192, 200, 224, 300, 320, 384, 400
 PADS = ("0", "0", "1", "edge", "wrap", "reflect")
 
 
-@dataclass
-class Maker:
+class Maker(Struct):
     """A program on its way. `dtype`: the element type of fresh inputs; `most`: the operations that a piece may take."""
 
     rng: random.Random
@@ -112,8 +112,7 @@ class Maker:
 Make = Callable[[Maker, str], str]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A family: `rank` of the tensor that it begins with; `floats`: only of floats."""
 
     make: Make

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+
+from polyker.structs import replace
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 Order = Callable[[int], tuple[int, ...]]  # of a rank: which dimension comes at each place
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """A tensor: its extents as texts over the sizes; `dtype` is "" where only a run tells it.
 
     `limit`: the extent that the values of an index array stay below. `scale`: what its random floats are multiplied by.
@@ -23,8 +25,7 @@ class Tensor:
     scale: float = 1.0
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """Statements that stay together: those that define one tensor, or the body of a time loop of `steps` steps.
 
     `reads`: the tensors that exist before it, those that it updates among them; `results`: what it defines for others;
@@ -45,8 +46,7 @@ class Unit:
         return f"    for t in 0:{self.steps}:\n" + "".join(f"        {line}\n" for line in self.lines)
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """Units in order. `kept`: results that a greater program reads; `like`: NumPy's expression of the same values, or ""."""
 
     units: tuple[Unit, ...]

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import polyker as pk
 from polyker.errors import PolykerError
@@ -33,8 +33,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@dataclass
-class Ways:
+class Ways(Struct):
     """The calls by name; the seconds that each took to compile, why others were not compiled, and which values differ."""
 
     calls: dict[str, Call] = field(default_factory=dict)

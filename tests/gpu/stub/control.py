@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from tests.gpu.stub.build import build_stub, why_not
 
@@ -37,8 +37,7 @@ class _Launched(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(Struct, frozen=True):
     """A launch that was done; `data`: the first 1024 bytes of its parameters as the kernel has them; `stream` 0: legacy."""
 
     name: str

@@ -1,0 +1,58 @@
+"""Structs: values with named fields. Some are compared, hashed and shown without some of these, such as places in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct, structs
+
+
+class PartlyCompared(Struct, frozen=True, eq=False):
+    """A value whose fields in `UNCOMPARED` say nothing of what it is: nodes that differ in them alone are equal."""
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"span"})
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(self) is not type(other):
+            return NotImplemented
+        value = _value(type(self))
+        return bool(value(self) == value(other))
+
+    def __ne__(self, other: object) -> bool:  # which Struct has of its own
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(_value(type(self))(self))
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name in _compared(type(self)))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _compared(cls: type[PartlyCompared]) -> list[str]:
+    return [name for name in cls.__struct_fields__ if name not in cls.UNCOMPARED]
+
+
+@cache
+def _value(cls: type[PartlyCompared]) -> Callable[[PartlyCompared], object]:
+    """Return what reads a node's value: a tuple of its compared fields, or the only one."""
+    names = _compared(cls)
+    return attrgetter(*names) if names else lambda node: ()
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # of which mypy checks what it is given
+else:
+
+    def replace(value: Struct, /, **changes: object) -> Struct:
+        """Return a struct with some fields changed, which has none of what the other found out of itself once."""
+        made = structs.replace(value, **changes)
+        kept = getattr(made, "__dict__", None)  # of cached properties: msgspec copies them
+        if kept:
+            kept.clear()
+        return made
