@@ -56,6 +56,11 @@ class CudaCode(Struct, eq=False):
     def __repr__(self) -> str:
         return f"CudaCode({self.target.name})"
 
+    @property
+    def image(self) -> bytes:
+        """What the disk cache keeps of it: its text, whose machine code has an entry of its own for each compiler."""
+        return self.text.encode()
+
     def assembly(self) -> str:
         """Return the PTX; raises BackendUnavailable where there is neither nvcc nor NVRTC."""
         return ptx(self.text, self.target)

@@ -27,6 +27,8 @@ from polyker.structs import replace
 
 if TYPE_CHECKING:  # the compiler's own data
     from polyker.codegen.artifact import Artifact
+    from polyker.codegen.cuda.build import CudaCode
+    from polyker.codegen.llvm.jit.binding import LinkedCode
     from polyker.ir.typed import TypedProgram
     from polyker.machine.model import Target
     from polyker.schedule.tree.nodes import ScheduleTree
@@ -91,12 +93,16 @@ class Binding:
 
     @property
     def _base_key(self) -> str | None:
-        """The digest of all that the kernels depend on; None where they are not kept, as those of GPUs are not."""
-        if self._kept_key is not None or self._target_name.startswith("cuda"):
+        """The digest of all that the kernels depend on; None where they are not kept, as those of the simulator are not."""
+        if self._kept_key is not None or self._target_name == "cuda-sim":
             return self._kept_key
         from polyker.codegen.llvm.jit.own import host_key
 
-        place = host_key() if self.target == "cpu" else self.target
+        place: object = self.target
+        if place == "cpu":
+            place = host_key()
+        elif self._target_name.startswith("cuda"):
+            place = target_named(self.target)  # of a device with a number, what it is
         types = tuple((t.dtype.name, t.shape, t.weak) for t in self.types)
         self._kept_key = digest(self.key[0], types, *self.key[2:], place, versions())
         return self._kept_key
@@ -178,7 +184,13 @@ class Binding:
         from polyker.codegen.llvm.jit.own import linked
 
         record = decode(KernelRecord, kept.record, self.definition.text)
-        code = linked(kept.image, "kernel", record.imports) if self._runs_here else None
+        code: LinkedCode | CudaCode | None = None
+        if record.host is not None:
+            from polyker.codegen.cuda.build import CudaCode
+
+            code = CudaCode(kept.image.decode(), target_named(self.target))
+        elif self._runs_here:
+            code = linked(kept.image, "kernel", record.imports)
         address = 0 if code is None else code.address
         return Executable(
             record, address, code, lambda: self._artifact(kept.layouts, kept.likely), kept.image, kept.key

@@ -34,18 +34,31 @@ def target_named(name: str | Target) -> Target:
 
     `cuda:1` and so on are this machine's GPUs, `cuda` the first of them.
     """
+    if isinstance(name, str) and (found := _gpu_named(name)) is not None:
+        return found
     load_compiler()
     from polyker.codegen.llvm.jit.detect import target
 
-    if not isinstance(name, str):
-        return target(name)
+    return target(name)
+
+
+def _gpu_named(name: str) -> Target | None:
+    """Return a GPU by its name or its number on this machine, None where it is neither; loads nothing that compiles."""
     family, _, number = name.partition(":")
-    is_number = name == "cuda" or (family == "cuda" and number.isdecimal() and len(number) < 4)
-    return _gpu(int(number or "0")) if is_number else target(name)
+    if family != "cuda":
+        return None
+    if name == "cuda" or (number.isdecimal() and len(number) < 4):
+        return _gpu(int(number or "0"))
+    load("polyker.machine.known")
+    from polyker.machine.known import gpus
+
+    return gpus().get(name)
 
 
 def _gpu(number: int) -> Target:
     """Return a GPU of this machine as a target; raises BackendUnavailable where there is none or it is not known."""
+    load("polyker.machine.device")
+    load("polyker.runtime.cuda.driver")
     from polyker.errors.codegen import NO_CUDA
     from polyker.machine.device import name_of, with_device
     from polyker.machine.known import gpus

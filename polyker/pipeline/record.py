@@ -6,6 +6,7 @@ from polyker.codegen.artifact import Artifact
 from polyker.codegen.ir.walk import is_parallel
 from polyker.codegen.ir.work import work_of
 from polyker.poly.checks import call_record, tensor_record
+from polyker.record.host_code import HostCode
 from polyker.record.records import KernelRecord
 from polyker.record.work import settled
 
@@ -33,4 +34,13 @@ def record_of(artifact: Artifact) -> KernelRecord:
         parallel=is_parallel(kernel),
         work=settled(work_of(kernel.body), bool(typed.sizes)),
         imports=artifact.code.imports,
+        host=None if artifact.code.address else _host_code(artifact),
     )
+
+
+def _host_code(artifact: Artifact) -> HostCode | None:
+    """Return what the host does for kernels of a GPU; None where there is none."""
+    from polyker.codegen.cuda.build import CudaCode
+    from polyker.codegen.cuda.host_code import host_code
+
+    return host_code(artifact.kernel) if isinstance(artifact.code, CudaCode) else None

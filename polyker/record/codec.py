@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.ir.layout import Layout
-from polyker.record import records
+from polyker.record import host_code, records
 
 T = TypeVar("T")
 _CLASSES: dict[str, Any] = {
@@ -16,6 +16,7 @@ _CLASSES: dict[str, Any] = {
     for c in (
         records.Signature, records.DeclaredShape, records.CallRecord, records.TensorRecord, records.SizeCheck, records.Failure,
         records.KernelRecord, records.Integer, Layout,
+        host_code.HostCode, host_code.DeviceBuffer, host_code.LaunchRecord, host_code.HostLoop, host_code.HostBranch,
     )
 }  # fmt: skip
 

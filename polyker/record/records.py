@@ -11,6 +11,7 @@ from polyker.errors.base import Span
 from polyker.ir.dtypes import DType
 from polyker.ir.layout import Layout
 from polyker.record.forms import SizeForm, names
+from polyker.record.host_code import HostCode
 from polyker.record.work import Work
 from polyker.structs import PartlyCompared
 
@@ -131,6 +132,7 @@ class KernelRecord(Struct, frozen=True):
     the order in which they are computed. `scratch`: temporaries, passed after the arguments, 64-byte aligned and dense;
     pairs of places in it that may lie in the same memory (`disjoint_in_time`), or may where they begin at one place (`in_place`).
     `guards`: what a status means. `work`: see polyker.record.work. `imports`: functions of the C library that it calls.
+    `host`: of kernels of a GPU, what the host does for them.
     """
 
     call: CallRecord
@@ -146,6 +148,7 @@ class KernelRecord(Struct, frozen=True):
     parallel: bool
     work: Work
     imports: tuple[str, ...] = ()
+    host: HostCode | None = None
 
     @property
     def failures(self) -> dict[int, Failure]:

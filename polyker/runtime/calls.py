@@ -165,7 +165,7 @@ def _elsewhere(
         name not in typed.inputs and high - low == size
         for name, size, (low, high) in zip(typed.outputs, sizes, bounds[len(bounds) - len(sizes) :], strict=True)
     ]
-    return GpuCall(executable.artifact(), bounds, (*(False,) * (len(bounds) - len(sizes)), *whole), integers)
+    return GpuCall(executable, bounds, (*(False,) * (len(bounds) - len(sizes)), *whole), integers)
 
 
 def _scratch(record: KernelRecord, values: Mapping[str, int], limit: int | None) -> tuple[tuple[int, ...], int]:

@@ -15,7 +15,7 @@ class Executable:
     """A kernel's record and the address of its code, 0 where this processor does not run it.
 
     `holder` keeps the code in memory; `made` returns the whole artifact, compiled once more where the code came from the disk.
-    `image`: its object file, empty for a GPU's; `key`: of all that it depends on, the name of its entry in the disk cache, empty
+    `image`: its object file, or a GPU's text; `key`: of all that it depends on, the name of its entry in the disk cache, empty
     where it is kept nowhere.
     """
 

@@ -8,22 +8,21 @@ raises it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from itertools import accumulate
-from math import prod
 from typing import Any
 
 from msgspec import Struct
 
-from polyker.codegen.artifact import Artifact
-from polyker.codegen.ir.kernel import Buffer, For, If, Launch, Space, StmtBlock
-from polyker.codegen.ir.polynomial import evaluate
 from polyker.errors.base import PolykerError
+from polyker.record.forms import value
+from polyker.record.host_code import HostBranch, HostLoop, HostStep, LaunchRecord
 from polyker.runtime.cuda.device import Device, DeviceFunction
 from polyker.runtime.cuda.driver import driver
-from polyker.runtime.cuda.loaded import Loaded, loaded_on
+from polyker.runtime.cuda.loaded import Loaded, host_of, loaded_on
+from polyker.runtime.executable import Executable
 
 
 class CallPlace(Struct, frozen=True):
@@ -113,15 +112,19 @@ class GpuCall:
     """
 
     def __init__(
-        self, artifact: Artifact, bounds: tuple[tuple[int, int], ...], fresh: tuple[bool, ...], integers: Sequence[int]
+        self,
+        executable: Executable,
+        bounds: tuple[tuple[int, int], ...],
+        fresh: tuple[bool, ...],
+        integers: Sequence[int],
     ) -> None:
-        self._artifact, self._bounds, self._fresh = artifact, bounds, fresh
-        self._env = dict(zip(artifact.kernel.integers, integers, strict=False))
-        buffers = artifact.kernel.buffers
-        self._places = {b.name: n for n, b in enumerate(buffers)}
-        self._arguments = tuple(b for b in buffers if b.space is Space.ARGUMENT)
+        self._executable, self._bounds, self._fresh = executable, bounds, fresh
+        self._host = host_of(executable.record)
+        self._env = dict(zip(self._host.integers, integers, strict=False))
+        buffers = self._host.buffers
+        self._arguments = tuple(b for b in buffers if b.is_argument)
         self._aligned = tuple((n, b.alignment) for n, b in enumerate(self._arguments) if b.alignment > 1)
-        self._offsets, self._total = _laid_out([_bytes(b, self._env) for b in buffers[len(self._arguments) :]])
+        self._offsets, self._total = _laid_out([value(b.size, self._env) for b in buffers[len(self._arguments) :]])
         self._ready: dict[Device, tuple[Loaded, tuple[PreparedLaunch, ...] | None]] = {}
 
     def __call__(self, pointers: Sequence[int | None], integers: Sequence[int]) -> int:
@@ -168,7 +171,7 @@ class GpuCall:
         device = loaded.device
         if capturing:
             loaded.keep()
-        steps = self._steps(loaded, self._artifact.kernel.body, self._env) if ready is None else ready
+        steps = self._steps(loaded, self._host.body, self._env) if ready is None else ready
         if self._has_others(pointers, resident):
             self._with_copies(device, steps, stream, pointers, resident, capturing=capturing)
         elif not self._total:
@@ -188,7 +191,7 @@ class GpuCall:
 
     def _waits(self, resident: Sequence[bool]) -> bool:
         """Return whether results are copied back, or nothing is left on the device that tells when they are there."""
-        back = any(b.writable and not there for b, there in zip(self._arguments, resident, strict=True))
+        back = any(b.is_writable and not there for b, there in zip(self._arguments, resident, strict=True))
         return back or not any(resident)
 
     def _has_others(self, pointers: Sequence[int], resident: Sequence[bool] | None) -> bool:
@@ -228,7 +231,7 @@ class GpuCall:
             for step in steps:
                 step.launch(device, addresses, stream)
             for copy, offset in zip(copies, offsets, strict=True):
-                if self._arguments[copy.number].writable:
+                if self._arguments[copy.number].is_writable:
                     copy.take_back(device, memory + self._total + offset, stream)
         except BaseException:
             with suppress(PolykerError):  # nothing may be written to arrays that the caller has again
@@ -239,9 +242,9 @@ class GpuCall:
         device.free(memory, stream)
 
     def _made_ready(self, device: Device) -> tuple[Loaded, tuple[PreparedLaunch, ...] | None]:
-        loaded = loaded_on(device, self._artifact)
+        loaded = loaded_on(device, self._executable)
         steps: list[PreparedLaunch] = []
-        for step in self._steps(loaded, self._artifact.kernel.body, self._env):
+        for step in self._steps(loaded, self._host.body, self._env):
             if len(steps) == _MAX_PREPARED_LAUNCHES:
                 break
             steps.append(step)
@@ -251,38 +254,30 @@ class GpuCall:
         self._ready[device] = loaded, None
         return self._ready[device]
 
-    def _steps(self, loaded: Loaded, block: StmtBlock, env: Mapping[str, int]) -> Iterator[PreparedLaunch]:
+    def _steps(self, loaded: Loaded, block: tuple[HostStep, ...], env: dict[str, int]) -> Iterator[PreparedLaunch]:
         """Yield the launches in order; equal ones of a time loop are one."""
         yield from self._walk(loaded, block, env, {})
 
     def _walk(
-        self, loaded: Loaded, block: StmtBlock, env: Mapping[str, int], known: dict[Any, PreparedLaunch]
+        self, loaded: Loaded, block: tuple[HostStep, ...], env: dict[str, int], known: dict[Any, PreparedLaunch]
     ) -> Iterator[PreparedLaunch]:
-        for stmt in block:
-            match stmt:
-                case Launch(name=name, grid=(x, y, z)):
-                    buffers, numbers, fails = loaded.arguments[name]
-                    grid = evaluate(x, env), evaluate(y, env), evaluate(z, env)
-                    fixed = tuple(env[n] for n in numbers)
-                    step = known.get((name, grid, fixed))
-                    if step is None:
-                        flag = (loaded.flag.address,) if fails and loaded.flag is not None else ()
-                        places = tuple(self._places[b.name] for b in buffers)
-                        step = PreparedLaunch(loaded.functions[name], grid, stmt.block, places, (*fixed, *flag))
+        for step in block:
+            match step:
+                case LaunchRecord(kernel=name, grid=(x, y, z)):
+                    grid = value(x, env), value(y, env), value(z, env)
+                    fixed = tuple(env[n] for n in step.integers)
+                    ready = known.get((name, grid, fixed))
+                    if ready is None:
+                        flag = (loaded.flag.address,) if step.fails and loaded.flag is not None else ()
+                        ready = PreparedLaunch(loaded.functions[name], grid, step.block, step.arrays, (*fixed, *flag))
                         if len(known) < _MAX_PREPARED_LAUNCHES:
-                            known[name, grid, fixed] = step
-                    yield step
-                case For(var=var, lo=lo, hi=hi, step=step_, body=body):
-                    for value in range(evaluate(lo, env), evaluate(hi, env), step_):
-                        yield from self._walk(loaded, body, {**env, var: value}, known)
-                case If(condition=condition, body=body, orelse=orelse):
-                    yield from self._walk(loaded, body if evaluate(condition, env) else orelse, env, known)
-                case _:
-                    raise AssertionError("only loops and launches run on the host")
-
-
-def _bytes(buffer: Buffer, env: Mapping[str, int]) -> int:
-    return prod(max(0, evaluate(size, env)) for size in buffer.shape) * buffer.dtype.itemsize
+                            known[name, grid, fixed] = ready
+                    yield ready
+                case HostLoop(variable=name, body=body):
+                    for at in range(value(step.lo, env), value(step.hi, env), step.step):
+                        yield from self._walk(loaded, body, {**env, name: at}, known)
+                case HostBranch(condition=condition, body=body, orelse=orelse):
+                    yield from self._walk(loaded, body if value(condition, env) else orelse, env, known)
 
 
 def _laid_out(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:

@@ -5,31 +5,25 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from polyker.codegen.artifact import Artifact
 from polyker.codegen.cuda.build import CudaCode, cubin
-from polyker.codegen.ir.kernel import Launch
-from polyker.codegen.ir.walk import statements
-from polyker.codegen.passes.gpu.launch import arguments_of, shared_memory
 from polyker.process.jobs import run_exclusively
+from polyker.record.host_code import HostCode
+from polyker.record.records import KernelRecord
 from polyker.runtime.cuda.device import Device, QueuedWork
+from polyker.runtime.executable import Executable
 
 
 class Loaded:
-    """A module with its kernels; it is unloaded when nothing holds on to this, unless a graph may run it again.
+    """A module with its kernels; it is unloaded when nothing holds on to this, unless a graph may run it again."""
 
-    `arguments`: of each kernel the arrays, the integers, and whether a flag comes last.
-    """
-
-    def __init__(self, device: Device, artifact: Artifact, image: bytes) -> None:
+    def __init__(self, device: Device, record: KernelRecord, image: bytes) -> None:
         self.device = device
-        launches = [s for s in statements(artifact.kernel.body) if isinstance(s, Launch)]
-        self.arguments = {s.name: arguments_of(artifact.kernel, s) for s in launches}
-        outputs = set(artifact.typed.outputs)
-        names = ", ".join(t.label for t in artifact.typed.tensors if t.name in outputs)
-        module = device.load(image, {s.name: shared_memory(s).asked for s in launches}, f"the kernel for {names}")
+        launches = tuple(host_of(record).launches())
+        names = ", ".join(record.call.tensor(name).label for name in record.call.outputs)
+        module = device.load(image, {s.kernel: s.shared for s in launches}, f"the kernel for {names}")
         self.functions = module.functions
         try:
-            self.flag = device.flag() if any(fails for _, _, fails in self.arguments.values()) else None
+            self.flag = device.flag() if any(s.fails for s in launches) else None
         except BaseException:
             device.drop(module, None, QueuedWork())
             raise
@@ -61,12 +55,18 @@ class Loaded:
         return 0 if self.flag is None else self.flag.take()
 
 
-def loaded_on(device: Device, artifact: Artifact) -> Loaded:
-    """Return an artifact's kernels on a device, compiled and loaded if they are not.
+def host_of(record: KernelRecord) -> HostCode:
+    """Return what the host does for a kernel of a GPU."""
+    assert record.host is not None
+    return record.host
+
+
+def loaded_on(device: Device, executable: Executable) -> Loaded:
+    """Return the kernels of an executable on a device, compiled and loaded if they are not.
 
     Raises BackendUnavailable without nvcc and NVRTC, and where the device is another one than the code is for.
     """
-    code = artifact.code
+    code = executable.holder
     assert isinstance(code, CudaCode)
     found: Loaded | None = code.loaded.get(device)
     if found is not None:
@@ -74,7 +74,7 @@ def loaded_on(device: Device, artifact: Artifact) -> Loaded:
 
     def load() -> Any:
         if device not in code.loaded:
-            code.loaded[device] = Loaded(device, artifact, cubin(code.text, code.target)[0])
+            code.loaded[device] = Loaded(device, executable.record, cubin(code.text, code.target)[0])
         return code.loaded[device]
 
     made: Loaded = run_exclusively(load)
