@@ -10,7 +10,7 @@ from polyker.einsum_frontend.lexer import Lexeme, check_text, tokenize
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import ParseError, Source, advised
 from polyker.ir.program import Program
-from polyker.process.jobs import once
+from polyker.process.jobs import load, once
 from polyker.structs import replace
 
 if TYPE_CHECKING:  # lark is loaded with the first text
@@ -34,6 +34,7 @@ def parse(text: str, *, sizes: Collection[str] = ()) -> Program:
     try:
         program = _lowered(text, sizes)
     except ParseError as error:
+        load("polyker.einsum_frontend.hints.repairs")
         from polyker.einsum_frontend.hints.repairs import repaired
 
         hint = repaired(text, lambda other: _lowered(other, sizes))
@@ -58,6 +59,7 @@ def parse_syntax(text: str) -> Syntax:
     try:
         syntax: Syntax = parser.parse(source)  # type: ignore[assignment]
     except UnexpectedToken as problem:
+        load("polyker.einsum_frontend.hints.explain")
         from polyker.einsum_frontend.hints.explain import explain
 
         raise explain(problem, source) from None
@@ -67,12 +69,7 @@ def parse_syntax(text: str) -> Syntax:
 @once
 def _parser() -> Lark:
     """Return the parser, made at the first use."""
-    for name in (
-        "check",
-        "lower",
-        "hints.explain",
-        "hints.repairs",
-    ):  # what texts take, imported while no fork can take place
+    for name in ("check", "lower"):  # what texts take, imported while no fork can take place
         import_module(f"{__package__}.{name}")
     from lark.lexer import Lexer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -168,6 +167,9 @@ class Kernel(Direct):
         by row.
         Raises ArgumentError, ShapeError, BackendUnavailable where a linker is missing, OSError.
         """
+        load("polyker.export.names")
+        from polyker.export.names import name_of
+
         return export_library(
             file,
             {name or name_of(file): self},
@@ -228,11 +230,6 @@ def _unpickled(
     types, sizes, options, target = bound.key
     found = compiled(definition, types, {**sizes, **definition.fixed}, options, target, given, kept)
     return Kernel(definition, found, bound, schedule)
-
-
-def name_of(file: str | PathLike[str]) -> str:
-    """Return the name of a function after the file that it is exported to."""
-    return re.sub(r"\W", "_", Path(file).stem.removeprefix("lib"), flags=re.ASCII) or "kernel"
 
 
 def export_library(

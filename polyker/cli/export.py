@@ -10,8 +10,8 @@ import click
 
 import polyker as pk
 from polyker.api.compiling import declared_type
-from polyker.api.kernel import name_of
 from polyker.cli.files import called, read_array, read_type
+from polyker.export.names import name_of
 from polyker.ir.dtypes import DTYPES, TensorType
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from polyker.export.header import header
 from polyker.export.javascript import RESERVED, declarations, glue
 from polyker.export.link import shared_library
 from polyker.export.manifest import cmake_config, manifest, pkg_config
-from polyker.export.names import function_name, parameter_names
+from polyker.export.names import function_name, name_of, parameter_names
 from polyker.export.page import Shown, page
 from polyker.export.pool import FUNCTION as POOL
 from polyker.export.pool import has_pool, pool_object
@@ -141,7 +140,7 @@ def _manifest(exports: Sequence[Export], module: ExportedModule, files: Mapping[
 
 def _native(path: Path, exports: Sequence[Export], module: ExportedModule, effort: int) -> dict[str, bytes]:
     """Return the files of an object or a library."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem.removeprefix("lib")) or "kernels"
+    name = name_of(path)
     target = module.target
     pool = any(s.threads for s in module.subjects) and has_pool(target) and path.suffix != ".ll"
     files: dict[str, bytes] = {}

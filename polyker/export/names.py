@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 
 from polyker.errors.base import failure
 from polyker.errors.export import BAD_EXPORT_NAME
@@ -110,3 +112,8 @@ def _term(pair: object, sizes: Mapping[str, str]) -> str:
     atom, factor = pair
     inside = shown(atom, sizes)
     return inside if factor == 1 else f"-{inside}" if factor == -1 else f"{factor}*{inside}"
+
+
+def name_of(file: str | PathLike[str]) -> str:
+    """Return the name of a header, and of a function that has no other, after the file that is written."""
+    return re.sub(r"\W", "_", Path(file).stem.removeprefix("lib"), flags=re.ASCII) or "kernel"
