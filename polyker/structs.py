@@ -30,8 +30,7 @@ class PartlyCompared(Struct, frozen=True, eq=False):
         return hash(_value(type(self))(self))
 
     def __repr__(self) -> str:
-        shown = (f"{name}={getattr(self, name)!r}" for name in _compared(type(self)))
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return _shown(type(self)) % _value(type(self))(self)
 
 
 def _compared(cls: type[PartlyCompared]) -> list[str]:
@@ -39,14 +38,20 @@ def _compared(cls: type[PartlyCompared]) -> list[str]:
 
 
 @cache
-def _value(cls: type[PartlyCompared]) -> Callable[[PartlyCompared], object]:
-    """Return what reads a node's value: a tuple of its compared fields, or the only one."""
+def _shown(cls: type[PartlyCompared]) -> str:
+    """Return the form of what is shown: as few levels of calls as there can be, for trees that are deep."""
+    return f"{cls.__name__}({', '.join(f'{name}=%r' for name in _compared(cls))})"
+
+
+@cache
+def _value(cls: type[PartlyCompared]) -> Callable[[PartlyCompared], tuple[object, ...]]:
+    """Return what reads the compared fields."""
     names = _compared(cls)
-    return attrgetter(*names) if names else lambda node: ()
+    return attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
 
 
-if TYPE_CHECKING:
-    from dataclasses import replace as replace  # of which mypy checks what it is given
+if TYPE_CHECKING:  # mypy checks what this one is given
+    from dataclasses import replace as replace
 else:
 
     def replace(value: Struct, /, **changes: object) -> Struct:

@@ -8,7 +8,6 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -156,7 +155,7 @@ def options() -> str:
 
     text = " ".join(inspect.cleandoc(Options.__doc__ or "").split())
     found = dict(re.findall(r"`(\w+)`: (.*?)(?= `\w+`: |$)", text))
-    default = {f.name: f.default for f in fields(Options)}
+    default = dict(zip(Options.__struct_fields__, Options.__struct_defaults__, strict=True))
     rows = ((f"`{n}`", f"`{default[n]!r}`", plain(found.get(n, ""))) for n in NAMES)
     return table(("option", "default", "meaning"), rows)
 

@@ -33,6 +33,12 @@ class DType(Struct, frozen=True, eq=False):
     def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
         return _named, (self.name,)
 
+    def __copy__(self) -> DType:
+        return self
+
+    def __deepcopy__(self, memo: object) -> DType:
+        return self
+
     def __getitem__(self, shape: object) -> TensorType:
         """`f32[8, 4]`, `f32["M", 4]`, `f32[()]`: a tensor type of this element type; sizes are ints or names."""
         dims = shape if isinstance(shape, tuple) else (shape,)

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 import polyker as pk
 from polyker.edit.moves import outcomes
@@ -421,7 +422,7 @@ def _child(seed: int, first: int, step: int, wanted: int, target: str) -> None:
             print(json.dumps({"number": at, "skipped": True}), flush=True)
         else:
             wanted -= 1
-            print(json.dumps({**vars(found), "took": time.perf_counter() - began}), flush=True)
+            print(json.dumps({**asdict(found), "took": time.perf_counter() - began}), flush=True)
         at += step
 
 
