@@ -33,7 +33,8 @@ WRITTEN = ("clip", "isnan", "isinf", "isfinite")
 EXACT = [f.name for f in TABLE.values() if not f.transcendental and f.name not in ("where", "sqrt", "rsqrt", "imag")]
 COMPILED = [n for n in FUNCTIONS if not TABLE[n].transcendental or vecmath.supported(n, dt.f32)]
 TARGETS = ["cpu", "cpu:x86-64-v2", pytest.param("cuda-sim", marks=needs_compiler)]
-RELATIVE = {"f2": 2e-3, "f4": 2e-6, "f8": 4e-15}
+# Of f64 near a zero of lgamma; what it is compared with takes the logarithm of x87, whose last bit is not the same on all cores.
+RELATIVE = {"f2": 2e-3, "f4": 2e-6, "f8": 5e-15}
 NUMPY = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "popcount": np.bitwise_count, "relu": lambda x: np.maximum(x, x.dtype.type(0)),
