@@ -20,6 +20,7 @@ from polyker.record.records import CallRecord, KernelRecord, Signature
 from polyker.store import disk
 from polyker.store.entries import unpack
 from tests.artifacts import compiled_of
+from tests.store.pickles import problems
 
 COMPILERS = ("lark", "islpy", "sympy", "polyker.pipeline", "polyker.schedule", "polyker.rewrite", "polyker.poly")
 WARM = """
@@ -262,3 +263,7 @@ def test_no_cache_is_used_where_passes_are_watched(folder: Path, monkeypatch: py
     forgotten()
     pk.op("y[i] = x[i] * 5").compile(pk.f32[8])
     assert disk.counts.hits.get("kernel", 0) == hits
+
+
+def test_benchmark_operators_and_their_kernels_go_through_pickle(folder: Path) -> None:
+    assert list(problems(every=67)) == []
