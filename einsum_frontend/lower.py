@@ -261,8 +261,15 @@ def _check_header(
     for declared in header.parameters:
         if declared.name in defined and declared.name not in program.outputs:
             raise failure(ASSIGNED_INPUT, span=defined[declared.name], name=declared.name)
-        if declared.name not in used:
+        if declared.name not in used and not _gives_a_size(declared.name, program):
             raise failure(UNUSED_PARAMETER, span=declared.span, name=declared.name)
+
+
+def _gives_a_size(parameter: str, program: Program) -> bool:
+    """Whether a size of a tensor's declared shape stands elsewhere: then the tensor is there for its shape."""
+    others = tuple(d for d in program.types if d.name != parameter)
+    own = program.declaration(parameter)
+    return own is not None and not {*_sizes((own,), (), ())}.isdisjoint(_sizes(others, (), program.body))
 
 
 def _check_early(program: Program, placed: list[Placed]) -> None:

@@ -17,6 +17,7 @@ from polyker.errors import (
     CompileTimeout,
     DTypeError,
     GatherError,
+    GradientError,
     HostError,
     InternalError,
     LegalityError,
@@ -30,9 +31,9 @@ from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i3
 from polyker.options import get_num_threads, options, set_num_threads
 
 if TYPE_CHECKING:  # what `_LAZY` loads at first use
-    from polyker.api.compiling import clear_cache
+    from polyker.api.compiling import clear_cache, tune
     from polyker.api.kernel import Kernel, export_library
-    from polyker.api.operator import Operator, op, tune
+    from polyker.api.operator import Operator, op
     from polyker.api.schedule_object import Schedule
     from polyker.einsum_frontend.builder import *  # noqa: F403
     from polyker.einsum_frontend.builder import indices, sizes, tensors
@@ -45,7 +46,7 @@ if TYPE_CHECKING:  # what `_LAZY` loads at first use
 # Loaded at first use, so that importing polyker loads numpy and little more.
 _LAZY = {
     "op": "polyker.api.operator",
-    "tune": "polyker.api.operator",
+    "tune": "polyker.api.compiling",
     "clear_cache": "polyker.api.compiling",
     "Operator": "polyker.api.operator",
     "Kernel": "polyker.api.kernel",
@@ -62,6 +63,7 @@ __all__ = [
     "CompileTimeout",
     "DTypeError",
     "GatherError",
+    "GradientError",
     "HostError",
     "InternalError",
     "Kernel",

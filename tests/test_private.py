@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "fuzz/threads.py": (SMALL, {"lowering.MIN_PARALLEL_OPERATIONS", "parallel.REGION_OPERATIONS", "regions.settle.__defaults__"}),
     "gpu/device.py": (NO_CARD, {"cuda_driver.found_driver", "loaded.cubin"}),
     "gpu/run_time.py": (NO_CARD, {"cuda_driver.found_driver", "cuda_driver.in_use"}),
+    "gpu/test_disk_cache.py": ("what must not be compiled, and another card", {"gpu_pipeline.compile_gpu", "type(device).arch"}),
     "gpu/test_barriers.py": ("one operand's steps on chip or many", {"polyker.schedule.gpu.contract.MAX_STAGES"}),
     "gpu/test_build.py": (
         "compilers that are not there, a disk that is full, and what must not be called",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct
@@ -127,3 +127,8 @@ def declared_type(signature: Signature, name: str, sizes: Mapping[str, object], 
         else:
             return None
     return TensorType(declared.dtype, tuple(shape))
+
+
+def tune(*args: Any, **kwargs: Any) -> Any:
+    """Not made yet: measure schedules and keep the best."""
+    raise NotImplementedError("polyker.tune is not made yet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -465,6 +465,28 @@ class Operator:
         references = interpret(self.program, operands, known, outs, chosen)
         return Comparison(tuple(map(difference, self.signature.outputs, arrays, references)))
 
+    def vjp(self, wrt: str | Iterable[str] | None = None, of: str | Iterable[str] | None = None) -> Operator:
+        """Return reverse mode: the operator that takes the inputs, and gradients by outputs `of`, to those by inputs `wrt`.
+
+        Both are names, None for all of floats; the gradient by `C` is called `dC`. What it needs for nothing is no input.
+        Raises GradientError, ArgumentError.
+        """
+        return self._derived("vjp", wrt, of)
+
+    def grad(self, wrt: str | Iterable[str] | None = None, of: str | Iterable[str] | None = None) -> Operator:
+        """Return the operator of the gradient of a number, the output `of`; the rest is as of `vjp`."""
+        return self._derived("grad", wrt, of)
+
+    def jvp(self, wrt: str | Iterable[str] | None = None, of: str | Iterable[str] | None = None) -> Operator:
+        """Return forward mode: the operator that takes the inputs, and changes of inputs `wrt`, to those of outputs `of`."""
+        return self._derived("jvp", wrt, of)
+
+    def _derived(self, kind: str, wrt: str | Iterable[str] | None, of: str | Iterable[str] | None) -> Operator:
+        load("polyker.api.stages")
+        from polyker.api.stages import derived
+
+        return Operator(of_text(derived(kind, self.program, self.fixed, wrt, of), self.fixed))
+
     def __str__(self) -> str:
         load("polyker.api.describe")
         from polyker.api.describe import describe
@@ -473,8 +495,3 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<polyker.Operator {escape(' ; '.join(str(self.program).splitlines()))}>"
-
-
-def tune(*args: Any, **kwargs: Any) -> Any:
-    """Not made yet: measure schedules and keep the best."""
-    raise NotImplementedError("polyker.tune is not made yet")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from polyker.api.targets import load_compiler, target_named
 from polyker.errors.base import PolykerError, failure
-from polyker.errors.calls import INTERNAL, TIMEOUT
+from polyker.errors.calls import BAD_ARGUMENT, INTERNAL, TIMEOUT
+from polyker.errors.given import is_a
 from polyker.ir.dtypes import TensorType
-from polyker.options import Options, environment_timeout
+from polyker.options import Options, environment_timeout, options
 from polyker.process.jobs import load, run_exclusively
 from polyker.runtime.arguments import check_apart, check_out
 from polyker.runtime.arrays import Operand
@@ -135,3 +136,31 @@ def interpret(
         if out is not None:
             np.copyto(out.original, result)
     return results
+
+
+def derived(
+    kind: str,
+    program: Program,
+    fixed: Mapping[str, int],
+    wrt: str | Iterable[str] | None,
+    of: str | Iterable[str] | None,
+) -> str:
+    """Return the text of a derivative, "vjp", "grad" or "jvp", of a program by inputs and of outputs, None for all of floats."""
+    inputs, outputs = _names("wrt", wrt), _names("of", of)
+    load_compiler()
+    load("polyker.grad.derive")
+    from polyker.grad.derive import TEXTS
+
+    limited = with_deadline(options.current)
+    return guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs))
+
+
+def _names(what: str, given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return names that are given one by one or alone; raises ArgumentError."""
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given) if is_a(given, Iterable) else (None,)
+    texts = tuple(name for name in names if isinstance(name, str))
+    if len(texts) < len(names):
+        raise failure(BAD_ARGUMENT, name=what, type=type(given).__name__, wanted="a name or names")
+    return texts

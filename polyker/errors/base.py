@@ -122,6 +122,10 @@ class CompileTimeout(CompileError, TimeoutError):
     """Compiling took longer than `timeout`."""
 
 
+class GradientError(PolykerError, NotImplementedError):
+    """A program, or a function in it, has no derivative that polyker can write."""
+
+
 class BackendUnavailable(PolykerError, ImportError):
     """A target needs a library or a device that is not here."""
 

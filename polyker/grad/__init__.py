@@ -1,0 +1,1 @@
+"""Gradients: from a program to the program of its derivatives, by reverse and by forward mode."""

@@ -1,0 +1,91 @@
+"""Operators of all families, and shapes to take their derivatives at."""
+
+from __future__ import annotations
+
+# Text, shapes of the inputs (`I` holds indices below 5), sizes.
+OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = {
+    name: (text, shapes, dict(more[0]) if more else {})
+    for name, (text, shapes, *more) in {
+        "product": ("C[i,j] += A[i,k] * B[k,j]", {"A": (5, 4), "B": (4, 6)}),
+        "batched product": ("C[b,i,j] += A[b,i,k] * B[b,j,k]", {"A": (2, 3, 4), "B": (2, 5, 4)}),
+        "trace": ("t += A[i,i] * B[i]", {"A": (4, 4), "B": (4,)}),
+        "three factors": ("O[i,l] += A[i,j] * B[j,k] * C[k,l]", {"A": (3, 4), "B": (4, 5), "C": (5, 2)}),
+        "outer": ("O[i,j] = A[i] * B[j]", {"A": (3,), "B": (4,)}),
+        "correlation": ("O[i] += X[i+r] * W[r]", {"X": (11,), "W": (3,)}),
+        "convolution": (
+            "O[n,f,i,j] += X[n,c,2*i+r,2*j+s] * W[f,c,r,s]", {"X": (2, 3, 9, 9), "W": (4, 3, 3, 3)}
+        ),
+        "padded convolution": (
+            "O[f,i,j] += X[c,i+r-1,j+s-1; pad=0] * W[f,c,r,s] for i in 0:H, j in 0:V",
+            {"X": (2, 5, 6), "W": (3, 2, 3, 3)}, {"H": 5, "V": 6},
+        ),
+        "transposed convolution": ("O: f64[13]\nO[2*i+r] += X[i] * W[r]", {"X": (6,), "W": (3,)}),
+        "dilated": ("O[i] += X[i+2*r] * W[r]", {"X": (9,), "W": (3,)}),
+        "mean pool": ("O[i] = mean[r in 0:2](X[2*i+r])", {"X": (8,)}),
+        "max pool": ("O[i,j] = max[a in 0:2, b in 0:2](X[2*i+a,2*j+b])", {"X": (6, 8)}),
+        "softmax": (
+            "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))", {"X": (4, 6)}
+        ),
+        "logsumexp": ("L[i] logsumexp= X[i,k]", {"X": (4, 6)}),
+        "cross entropy": ("L[i] = logsumexp[k](X[i,k]) - X[i,I[i]]", {"X": (4, 5), "I": (4,)}),
+        "attention": (
+            "S[i,j] = sum[d](Q[i,d] * K[j,d]) * 0.3; P[i,j] = exp(S[i,j] - max[k](S[i,k]));"
+            "O[i,d] = sum[j](P[i,j] * V[j,d]) / sum[j](P[i,j])",
+            {"Q": (4, 3), "K": (5, 3), "V": (5, 2)},
+        ),
+        "causal attention": (
+            "S[i,j] = sum[d](Q[i,d] * K[j,d]) for i in 0:N, j in 0:N where j <= i;"
+            "L[i] = logsumexp[j](S[i,j] where j <= i); O[i,d] += exp(S[i,j] - L[i]) * V[j,d] where j <= i",
+            {"Q": (4, 3), "K": (4, 3), "V": (4, 2)}, {"N": 4},
+        ),
+        "layer norm": (
+            "M[i] = mean[j](X[i,j]); V[i] = mean[j]((X[i,j] - M[i])**2);"
+            "Y[i,j] = (X[i,j] - M[i]) * rsqrt(V[i] + 1e-5) * g[j] + b[j]",
+            {"X": (4, 6), "g": (6,), "b": (6,)},
+        ),
+        "rms norm": ("Y[i,j] = X[i,j] * rsqrt(mean[k](X[i,k]**2) + 1e-6) * g[j]", {"X": (3, 5), "g": (5,)}),
+        "distances": ("D[i,j] = sqrt(sum[k]((A[i,k] - B[j,k])**2))", {"A": (3, 4), "B": (5, 4)}),
+        "triangle": ("Y[i] += X[i,j]**2 where j <= i", {"X": (6, 7)}),
+        "band": ("Y[i] += X[i,j] * Z[j] where j <= i + 1 and j >= i - 1", {"X": (6, 6), "Z": (6,)}),
+        "triangular product": ("C[i,j] += A[i,k] * B[k,j] where k <= i and k >= j", {"A": (5, 5), "B": (5, 5)}),
+        "paddings": (
+            "Y[i] = sin(X[i-1; pad=edge]) * 2 + X[i+1; pad=0] * X[i] + X[i-2; pad=wrap]**3 + X[i+2; pad=reflect]**2 for i in 0:7",
+            {"X": (7,)},
+        ),
+        "stencil": ("Y[i,j] = (X[i,j+1] + X[i+2,j+1] + X[i+1,j] + X[i+1,j+2]) * X[i+1,j+1]", {"X": (6, 7)}),
+        "blur": ("B[i] = sum[k in 0:3](X[i+k] * 0.3); Y[i] = sum[k in 0:3](B[i+k]**2)", {"X": (12,)}),
+        "products": ("p[i] *= x[i,j]", {"x": (3, 4)}),
+        "largest": ("m[i] max= x[i,j]", {"x": (3, 4)}),
+        "smallest": ("m[i] = min[j](x[i,j] * y[j]) * x[i,0]", {"x": (3, 4), "y": (4,)}),
+        "mean": ("m[i] = mean[j](x[i,j]**2)", {"x": (3, 4)}),
+        "variance": ("v = mean[j]((x[j] - mean[k](x[k]))**2)", {"x": (7,)}),
+        "choice": ("Y[i] = where(X[i] > 0, sqrt(abs(X[i])), Z[i] * X[i])", {"X": (6,), "Z": (6,)}),
+        "bounds": ("Y[i] = minimum(X[i], Z[i]) * maximum(X[i], 0.2) + clip(Z[i], -0.5, 0.5)", {"X": (6,), "Z": (6,)}),
+        "powers": ("Y[i] = abs(X[i])**Z[i] + X[i]**3 + 2**X[i] + X[i] / Z[i]", {"X": (6,), "Z": (6,)}),
+        "quotients": ("Y[i,j] = X[2*i+1,j//2] * Z[j%3] for i in 0:3, j in 0:6", {"X": (7, 3), "Z": (3,)}),
+        "pieces": ("Y[0] = X[0] * 2; Y[i] = X[i] * X[i-1] for i in 1:N", {"X": (6,)}, {"N": 6}),
+        "two results": ("A[i] = X[i]**2; B[i,j] = A[i] * Z[j]; C[i] = A[i]", {"X": (4,), "Z": (3,)}),
+        "sum on a start": ("Y[i] = X[i] * 2; Y[i] += A[i,k] * X[k]", {"X": (5,), "A": (5, 5)}),
+        "positions": ("Y[i] = X[i] * i + 3.0 / (i + 1)", {"X": (5,)}),
+        "numbers": ("Y[i] = a * X[i] + exp(-a)", {"X": (5,), "a": ()}),
+        "gather": ("O[i,j] = X[I[i],j]**2", {"X": (5, 3), "I": (7,)}),
+        "scatter": ("H: f64[5]\nH[I[i]] += W[i]**2", {"I": (7,), "W": (7,)}),
+        "gelu network": (
+            "H[b,i] = gelu(sum[j](X[b,j] * A[i,j]) + p[i]); Y[b,i] = sum[j](H[b,j] * B[i,j])",
+            {"X": (3, 4), "A": (6, 4), "p": (6,), "B": (2, 6)},
+        ),
+        "declared": ("f(X: f64[N,M], w: f64[M]) -> Y: f64[N]:\n    Y[i] += X[i,j] * tanh(w[j])", {"X": (3, 4), "w": (4,)}),
+    }.items()
+}  # fmt: skip
+
+OF_ANY = "exp exp2 expm1 sin cos tan sinh cosh tanh asinh erf erfc sigmoid relu gelu silu softplus cbrt atan lgamma abs".split()
+OF_POSITIVE = "log log2 log10 log1p sqrt rsqrt lgamma acosh".split()
+OF_UNIT = "asin acos atanh erfinv".split()
+OF_TWO = "hypot atan2 fmod copysign".split()
+FUNCTIONS = {
+    **{f: f"Y[i] = {f}(X[i]) * X[i]" for f in OF_ANY},
+    **{f"{f} of positive": f"Y[i] = {f}(X[i]**2 + 1.1)" for f in OF_POSITIVE},
+    **{f: f"Y[i] = {f}(tanh(X[i]) * 0.9)" for f in OF_UNIT},
+    **{f: f"Y[i] = {f}(X[i], X[i+1] * 3 + 0.01) * X[i]" for f in OF_TWO},
+    "remainder": "Y[i] = X[i] % (X[i+1]**2 + 1)",
+}
