@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from typing import TypeAlias
 
 import islpy as isl
 from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.gradients import NO_REVERSE
-from polyker.ir.dtypes import DTYPES, DType, TensorType, f64, i64
-from polyker.ir.expr import (
-    FUNCTIONS,
-    REDUCTIONS,
-    Call,
-    Cast,
-    Dots,
-    Expr,
-    IndexExpr,
-    Literal,
-    Range,
-    Read,
-    SizeExpr,
-    rebuild,
-    walk,
-)
+from polyker.grad.names import Names, symbolic_types
+from polyker.ir.dtypes import DType, f64, i64
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Range, SizeExpr, rebuild, walk
 from polyker.ir.program import Program
 from polyker.ir.quasi_affine import add, lit, print_affine
 from polyker.ir.reductions import identity
-from polyker.ir.typed import TypedLoop, TypedProgram, TypedStatement, statements_of
+from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.affine import expr_of
 from polyker.poly.binding.bind import bind
 from polyker.poly.forms import form_of_aff
 from polyker.poly.isl import read_set, set_text
-from polyker.record.signatures import signature_of
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.log_sums import log_sums
-from polyker.structs import replace
-
-_WORDS = ("for", "in", "where", "and", "or", "not", "pad", "inf", "nan", "True", "False")
 
 
 class PlainStatement(Struct, frozen=True):
-    """A statement in names of the notation; `domain` is the isl set of its instances, `own` the typed statement."""
+    """A statement in names of the notation; `own`: the typed statement that it stands for."""
 
     target: str
     subscripts: tuple[Expr, ...]
@@ -55,79 +38,49 @@ class PlainStatement(Struct, frozen=True):
     own: TypedStatement
 
 
+class PlainLoop(Struct, frozen=True):
+    """A loop whose iterations run one after another; `own`: its iterator and its bounds in the typed program."""
+
+    range: Range
+    body: tuple[PlainNode, ...]
+    own: tuple[str, Expr, Expr]
+
+
+PlainNode: TypeAlias = PlainStatement | PlainLoop
+
+
+def plain_statements(nodes: Iterable[PlainNode]) -> Iterator[PlainStatement]:
+    """Yield the statements in order, those inside loops too."""
+    for node in nodes:
+        if isinstance(node, PlainLoop):
+            yield from plain_statements(node.body)
+        else:
+            yield node
+
+
 class PlainProgram(Struct, frozen=True):
-    """The assignments of a program in order; `shapes` and `dtypes` of its tensors, `constant` the extrema of log sums.
+    """The nodes of a program in order; `shapes` and `dtypes` of its tensors, `constant` the extrema of log sums.
 
     Inputs of floats are bound to f64, those that subscripts read to i64: a derivative is of any types.
     """
 
     typed: TypedProgram
-    assignments: tuple[PlainStatement, ...]
+    nodes: tuple[PlainNode, ...]
     shapes: Mapping[str, tuple[Expr, ...]]
     dtypes: Mapping[str, DType]
     constant: frozenset[str]
     names: Names
+    results: Mapping[str, str] = {}  # of arguments that are changed, the names of what they become
+
+    @property
+    def statements(self) -> tuple[PlainStatement, ...]:
+        """The statements in order, those inside loops too."""
+        return tuple(plain_statements(self.nodes))
 
     @property
     def inputs(self) -> frozenset[str]:
         """The names of the inputs."""
         return frozenset(self.names.tensors[name] for name in self.typed.inputs)
-
-
-class Names:
-    """Names of the notation for the generated ones of a typed program; `fresh` names are none of the program's."""
-
-    def __init__(self, typed: TypedProgram, program: Program) -> None:
-        words = {*FUNCTIONS, *REDUCTIONS, *DTYPES, *_WORDS}
-        self._taken = words | {
-            *program.inputs,
-            *program.outputs,
-            *program.temporaries,
-            *program.sizes,
-            *program.parameters,
-        }
-        self.tensors: dict[str, str] = {}
-        given = {*program.inputs, *program.outputs, *program.temporaries}
-        for t in typed.tensors:
-            self.tensors[t.name] = t.label if t.label in given else self.fresh(re.sub(r"\W+", "_", t.label).strip("_"))
-        self.sizes = dict(typed.sizes)
-        labels = dict(typed.labels)
-        self.indices: dict[str, str] = {}
-        for name in dict.fromkeys(i for s in typed.statements() for i in s.iterators):
-            label = labels.get(name, name)
-            self.indices[name] = self.fresh(label if label.isidentifier() else name)
-
-    def fresh(self, wanted: str) -> str:
-        """Return a name that nothing has: this one, or with a number behind it."""
-        found, number = wanted, 1
-        while found in self._taken:
-            found, number = f"{wanted}_{number}", number + 1
-        self._taken.add(found)
-        return found
-
-    def plain(self, expr: Expr, casts: frozenset[DType]) -> Expr:
-        """Return an expression in names of the notation, without types; of conversions those to a type in `casts` stay."""
-
-        def change(e: Expr) -> Expr:
-            match e:
-                case Cast(to=to, arg=arg):
-                    return Cast(to, change(arg)) if to in casts else change(arg)
-                case IndexExpr(name=name):
-                    return IndexExpr(self.indices.get(name, name))
-                case SizeExpr(name=name):
-                    return SizeExpr(self.sizes.get(name, name))
-                case Literal(value=value):
-                    return _constant(value)
-                case Call(op="mul", args=(Literal(value=-1), arg)):
-                    return Call("neg", (change(arg),))
-                case Read(tensor=tensor):
-                    made = rebuild(e, change)
-                    assert isinstance(made, Read)
-                    return replace(made, tensor=self.tensors[tensor], dtype=None)
-                case _:
-                    return replace(rebuild(e, change), dtype=None)
-
-        return change(expr)
 
 
 def bound(program: Program, fixed: Mapping[str, int]) -> PlainProgram:
@@ -147,56 +100,12 @@ def bound(program: Program, fixed: Mapping[str, int]) -> PlainProgram:
         casts -= {f64}
     return PlainProgram(
         flat,
-        tuple(_without_starts(list(_assignments(flat, names, casts)))),
+        _Plain(flat, names, casts).nodes(flat.body, {}),
         {names.tensors[t.name]: tuple(names.plain(_extent(e), casts) for e in t.shape) for t in flat.tensors},
         {names.tensors[t.name]: t.dtype for t in flat.tensors},
         frozenset(names.tensors[t] for t in constant),
         names,
     )
-
-
-def symbolic_types(program: Program) -> dict[str, TensorType]:
-    """Return types with a size for each dimension of the inputs, one for those that have to agree."""
-    ranks: dict[str, int] = {}
-    integers: set[str] = set()
-    for s in program.statements():
-        if any(isinstance(e, Dots) for subs in (s.subscripts, *(r.subscripts for r in s.reads())) for e in subs):
-            reason = "`...` stands for any number of dimensions"
-            raise failure(NO_REVERSE, span=s.span, tensor=s.target, reason=reason, advice="write indices instead")
-        for read in s.reads():
-            ranks.setdefault(read.tensor, len(read.subscripts))
-            integers |= {e.tensor for sub in read.subscripts for e in walk(sub) if isinstance(e, Read)}
-        integers |= {e.tensor for sub in s.subscripts for e in walk(sub) if isinstance(e, Read)}
-        ranks.setdefault(s.target, len(s.subscripts))
-    groups = {place: group[0] for group in signature_of(program).agreeing for place in group}
-    taken = {*program.inputs, *program.outputs, *program.temporaries, *program.sizes}
-    named: dict[object, str] = {}
-    found: dict[str, TensorType] = {}
-    for name in program.inputs:
-        declared = program.declaration(name)
-        shape: list[int | str] = []
-        given = declared.shape if declared is not None and declared.shape is not None else (None,) * ranks.get(name, 0)
-        for d, extent in enumerate(given):
-            match extent:
-                case Literal(value=int(value)):
-                    shape.append(value)
-                case SizeExpr(name=size):
-                    shape.append(size)
-                case _:
-                    place = groups.get((name, d), (name, d))
-                    if place not in named:
-                        named[place] = next(n for n in _candidates(f"{place[0]}{place[1]}") if n not in taken)
-                        taken.add(named[place])
-                    shape.append(named[place])
-        dtype = declared.dtype if declared is not None and declared.dtype is not None else None
-        found[name] = TensorType(dtype or (i64 if name in integers else f64), tuple(shape))
-    return found
-
-
-def _constant(value: bool | int | float | complex) -> Expr:
-    """Return a constant as texts have it: below zero it is a negative."""
-    is_below = isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0
-    return Call("neg", (Literal(-value),)) if is_below else Literal(value)
 
 
 def _extent(expr: Expr) -> Expr:
@@ -207,55 +116,79 @@ def _extent(expr: Expr) -> Expr:
     return rebuild(expr, _extent)
 
 
-def _candidates(name: str) -> Iterator[str]:
-    yield name
-    while True:
-        name += "_"
-        yield name
+class _Plain(Struct):
+    """Writes the nodes of a typed program in names of the notation."""
 
+    program: TypedProgram
+    names: Names
+    casts: frozenset[DType]
 
-def _assignments(flat: TypedProgram, names: Names, casts: frozenset[DType]) -> Iterator[PlainStatement]:
-    for node in flat.body:
-        if isinstance(node, TypedLoop):
-            inside = next(statements_of((node,)))
-            reason = "it is computed step by step in a loop"
-            raise failure(NO_REVERSE, span=inside.span, tensor=names.tensors[inside.target], reason=reason, advice="")
-        if node.reads_own or node.scatters:
-            reason = "an element is computed from others of it" if node.reads_own else "`=` writes at gathered places"
-            raise failure(NO_REVERSE, span=node.span, tensor=names.tensors[node.target], reason=reason, advice="")
-        ranges, conditions = _instances(flat, node)
-        yield PlainStatement(
-            names.tensors[node.target],
-            tuple(names.plain(e, casts) for e in node.subscripts),
-            node.op,
-            names.plain(node.expr, casts),
-            tuple(Range(names.indices[i], names.plain(lo, casts), names.plain(hi, casts)) for i, lo, hi in ranges),
-            tuple(names.plain(c, casts) for c in conditions),
-            node,
+    def nodes(self, body: tuple[TypedNode, ...], bounds: Mapping[str, tuple[Expr, Expr]]) -> tuple[PlainNode, ...]:
+        """Return nodes inside loops with these bounds."""
+        found: list[PlainNode] = []
+        for node in body:
+            if isinstance(node, TypedStatement):
+                found.append(self._statement(node, bounds))
+                continue
+            first = next(statements_of((node,)))
+            domain = read_set(first.domain).intersect_params(read_set(self.program.context))
+            place = first.iterators.index(node.iterator)
+            low, high = (_end(self.program, first, domain, place, greatest=greatest) for greatest in (False, True))
+            ends = low, add(high, lit(1))
+            inside = self.nodes(node.body, {**bounds, node.iterator: ends})
+            index, (lo, hi) = self.names.indices[node.iterator], (self.names.plain(e, self.casts) for e in ends)
+            found.append(PlainLoop(Range(index, lo, hi), inside, (node.iterator, *ends)))
+        # What a reduction outside loops begins with is not set: it is its identity anyway.
+        return tuple(found if bounds else _without_starts(found))
+
+    def _statement(self, s: TypedStatement, bounds: Mapping[str, tuple[Expr, Expr]]) -> PlainStatement:
+        if s.scatters:
+            reason = "`=` writes at gathered places"
+            raise failure(NO_REVERSE, span=s.span, tensor=self.names.tensors[s.target], reason=reason, advice="")
+        ranges, conditions = _instances(self.program, s, bounds)
+        return PlainStatement(
+            self.names.tensors[s.target],
+            tuple(self._written(e) for e in s.subscripts),
+            s.op,
+            self._written(s.expr),
+            tuple(Range(self.names.indices[i], self._written(lo), self._written(hi)) for i, lo, hi in ranges),
+            tuple(self._written(c) for c in conditions),
+            s,
         )
 
+    def _written(self, expr: Expr) -> Expr:
+        return self.names.plain(expr, self.casts)
 
-def _without_starts(assignments: list[PlainStatement]) -> Iterator[PlainStatement]:
-    """Yield all but those that set what a reduction begins with anyway."""
-    ops = {a.target: a.own for a in assignments if a.op != "set"}
-    for a in assignments:
-        after = ops.get(a.target)
-        if after is None or a.op != "set" or a.own.expr != identity(after.op, a.own.acc):
+
+def _without_starts(nodes: list[PlainNode]) -> Iterator[PlainNode]:
+    """Yield all but the statements that set what a reduction begins with anyway."""
+    ops = {a.target: a.own for a in nodes if isinstance(a, PlainStatement) and a.op != "set"}
+    for a in nodes:
+        after = ops.get(a.target) if isinstance(a, PlainStatement) and a.op == "set" else None
+        if after is None or not isinstance(a, PlainStatement) or a.own.expr != identity(after.op, a.own.acc):
             yield a
 
 
-def _instances(program: TypedProgram, s: TypedStatement) -> tuple[list[tuple[str, Expr, Expr]], list[Expr]]:
-    """Return the ranges of a statement's iterators, and the conditions that its instances fulfil besides."""
+def _instances(
+    program: TypedProgram, s: TypedStatement, bounds: Mapping[str, tuple[Expr, Expr]]
+) -> tuple[list[tuple[str, Expr, Expr]], list[Expr]]:
+    """Return the ranges of a statement's own iterators, and the conditions that its instances fulfil besides.
+
+    `bounds`: of the loops around it.
+    """
     domain = read_set(s.domain).intersect_params(read_set(program.context))
     ranges = []
     for d, name in enumerate(s.iterators):
+        if name in bounds:
+            ranges.append((name, *bounds[name]))
+            continue
         low, high = (_end(program, s, domain, d, greatest=greatest) for greatest in (False, True))
         ranges.append((name, low, add(high, lit(1))))
     sizes = tuple(name for name, _ in program.sizes)
     inside = [f"{print_affine(lo)} <= {name} < {print_affine(hi)}" for name, lo, hi in ranges]
     box = read_set(set_text(sizes, s.iterators, inside, s.name)).intersect_params(read_set(program.context))
     left = domain.gist(box).compute_divs()
-    return ranges, conditions_of(left, s)
+    return [r for r in ranges if r[0] not in bounds], conditions_of(left, s.iterators, s)
 
 
 def _end(program: TypedProgram, s: TypedStatement, domain: isl.Set, d: int, *, greatest: bool) -> Expr:
@@ -277,15 +210,15 @@ def _end(program: TypedProgram, s: TypedStatement, domain: isl.Set, d: int, *, g
     )
 
 
-def conditions_of(points: isl.Set, s: TypedStatement) -> list[Expr]:
-    """Return what the points of a set over a statement's iterators fulfil, as conditions that all hold."""
+def conditions_of(points: isl.Set, names: tuple[str, ...], s: TypedStatement) -> list[Expr]:
+    """Return what the points of a set with named dimensions fulfil, as conditions that all hold; `s`: where an error points."""
     count = points.dim(isl.dim_type.set)
     parts: list[list[Expr]] = []
     for basic in points.get_basic_sets():
         flat = basic.move_dims(isl.dim_type.param, 0, isl.dim_type.set, 0, count)
-        for d, name in enumerate(s.iterators):
+        for d, name in enumerate(names):
             flat = flat.set_dim_name(isl.dim_type.param, d, name)
-        parts.append([_condition(c, s) for c in flat.get_constraints()])
+        parts.append([_condition(c, names, s) for c in flat.get_constraints()])
     if not all(parts):
         return []
     if len(parts) == 1:
@@ -293,17 +226,17 @@ def conditions_of(points: isl.Set, s: TypedStatement) -> list[Expr]:
     return [reduce(lambda a, b: Call("or", (a, b)), [reduce(lambda a, b: Call("and", (a, b)), p) for p in parts])]
 
 
-def _condition(constraint: isl.Constraint, s: TypedStatement) -> Expr:
+def _condition(constraint: isl.Constraint, names: tuple[str, ...], s: TypedStatement) -> Expr:
     form = form_of_aff(constraint.get_aff())
     if form is None:
         raise failure(NO_REVERSE, span=s.span, tensor=s.target, reason="its instances are no affine set", advice="")
-    return Call("eq" if constraint.is_equality() else "ge", (_with_indices(expr_of(form), s), lit(0)))
+    return Call("eq" if constraint.is_equality() else "ge", (_with_indices(expr_of(form), names), lit(0)))
 
 
-def _with_indices(expr: Expr, s: TypedStatement) -> Expr:
-    """Return an expression of a form, in which what is an iterator is an index and not a size."""
+def _with_indices(expr: Expr, names: tuple[str, ...]) -> Expr:
+    """Return an expression of a form in which some names are indices and not sizes."""
 
     def change(e: Expr) -> Expr:
-        return IndexExpr(e.name, i64) if isinstance(e, SizeExpr) and e.name in s.iterators else rebuild(e, change)
+        return IndexExpr(e.name, i64) if isinstance(e, SizeExpr) and e.name in names else rebuild(e, change)
 
     return change(expr)

@@ -3,126 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from msgspec import Struct, field
+from typing import TypeAlias
 
 from polyker.errors.base import failure
 from polyker.errors.gradients import INDEPENDENT, NO_FLOATS, NOT_A_NUMBER, NOT_AN_OUTPUT, NOT_VARIED
 from polyker.grad.adjoint import contributions, derivative
-from polyker.grad.bound import PlainProgram, PlainStatement, bound
+from polyker.grad.bound import PlainLoop, PlainNode, PlainStatement, bound
+from polyker.grad.derivation import Derivation
+from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
 from polyker.grad.values import ONE, mul
-from polyker.grad.writers import Writers, weights, writers_of
-from polyker.ir.expr import Call, Expr, IndexExpr, Literal, Pad, Range, Read, SizeExpr, walk
-from polyker.ir.program import Declared, Program, Statement
-from polyker.ir.quasi_affine import lit
-from polyker.structs import replace
+from polyker.grad.versions import with_versions
+from polyker.grad.writers import writers_of
+from polyker.ir.expr import Expr, Literal, Pad, Read
+from polyker.ir.program import Loop, Node, Program, Statement
 
-
-class Derivation(Struct):
-    """A program that is being made of another: statements, and the tensors that it has besides the other's.
-
-    `like` has, for each such tensor, the tensor whose shape it has.
-    """
-
-    program: Program
-    source: PlainProgram
-    writers: Mapping[str, Writers]
-    made: list[Statement] = field(default_factory=list)
-    like: dict[str, str] = field(default_factory=dict)
-    sizes: dict[tuple[str, int], str] = field(default_factory=dict)
-
-    def tensor(self, wanted: str, like: str) -> str:
-        """Return the name of a new tensor with the shape of another."""
-        name = self.source.names.fresh(wanted)
-        self.like[name] = like
-        return name
-
-    def given(self, like: str) -> str:
-        """Return the name of a new input with the shape of another tensor; it gives extents that no shape can say."""
-        name = self.tensor(f"d{like}", like)
-        for d, extent in enumerate(self.source.shapes[like]):
-            if not _is_sayable(extent):
-                self.sizes[like, d] = self.source.names.fresh(f"{name}{d}")
-        return name
-
-    def shape(self, tensor: str) -> tuple[Expr, ...] | None:
-        """Return the shape of a tensor; None where no text can say it, and of a size among the parameters."""
-        like = self.like.get(tensor, tensor)
-        if like not in self.source.shapes:
-            return None
-        extents = tuple(
-            SizeExpr(self.sizes[like, d]) if (like, d) in self.sizes else extent
-            for d, extent in enumerate(self.source.shapes[like])
-        )
-        return extents if all(map(_is_sayable, extents)) else None
-
-    def weights(self, tensor: str) -> Callable[[PlainStatement], Expr]:
-        """Return the derivative of a tensor's element by a term of a statement; adds the statements that it needs."""
-        names: dict[str, str] = {}
-
-        def emit(what: str, statement: Statement) -> str:
-            if what not in names:
-                names[what] = self.tensor(f"{tensor}_{what}", tensor)
-            self.made.append(replace(statement, target=names[what]))
-            return names[what]
-
-        return weights(tensor, self.writers[tensor], emit)
-
-    def everywhere(self, target: str, value: Callable[[tuple[Expr, ...]], Expr]) -> None:
-        """Add a statement that sets all elements of a tensor."""
-        extents = self.shape(target)
-        assert extents is not None  # it has that of an input
-        indices = tuple(self.source.names.fresh(f"d{n}") for n in range(len(extents)))
-        at = tuple(IndexExpr(i) for i in indices)
-        ranges = tuple(Range(i, lit(0), n) for i, n in zip(indices, extents, strict=True))
-        self.made.append(Statement(target, at, "set", value(at), ranges))
-
-    def text(self, kind: str, more: Sequence[str], outputs: Sequence[str]) -> str:
-        """Return the program: with inputs `more` than the other's, and the statements of the other that it needs, first."""
-        kept = [*self._needed(), *self.made]
-        p, targets = self.program, [s.target for s in kept]
-        read = {r.tensor for s in kept for r in s.reads()}
-        parameters = [*p.parameters, *more]
-        for name in p.inputs:
-            others = [self._declared(n) for n in (*parameters, *outputs, *targets) if n != name]
-            if name not in read and sizes_in([self._declared(name)], []).isdisjoint(sizes_in(others, kept)):
-                parameters.remove(name)  # it is needed for nothing, not even for its shape
-        declared = map(self._declared, dict.fromkeys((*parameters, *outputs, *targets)))
-        made = Program(
-            name=f"{p.name or 'op'}_{kind}", declared=True, inputs=(), outputs=tuple(outputs), temporaries=(),
-            parameters=tuple(parameters), sizes=(), body=tuple(kept),
-            types=tuple(d for d in declared if d.shape is not None or d.dtype is not None),
-        )  # fmt: skip
-        return str(made)
-
-    def _declared(self, name: str) -> Declared:
-        given = self.program.declaration(self.like.get(name, name))
-        return Declared(name, given.dtype if given is not None else None, self.shape(name))
-
-    def _needed(self) -> list[Statement]:
-        """Return the statements of the source whose values are read."""
-        wanted = {r.tensor for s in self.made for r in s.reads()}
-        kept: list[Statement] = []
-        for a in reversed(self.source.assignments):
-            if a.target in wanted:
-                statement = Statement(a.target, a.subscripts, a.op, a.expr, a.ranges, a.conditions)
-                kept.append(statement)
-                wanted |= {r.tensor for r in statement.reads()}
-        return kept[::-1]
-
-
-def _is_sayable(extent: Expr) -> bool:
-    """Whether a text may have an expression as an extent."""
-    return all(not isinstance(e, Call) or e.op in ("add", "mul", "neg", "floordiv", "mod") for e in walk(extent))
-
-
-def sizes_in(types: Iterable[Declared], statements: Iterable[Statement]) -> set[str]:
-    """Return the sizes that shapes and statements speak of."""
-    exprs = [e for d in types for e in d.shape or ()]
-    for s in statements:
-        exprs += [*s.subscripts, s.expr, *s.conditions, *(e for r in s.ranges for e in (r.lo, r.hi) if e is not None)]
-    return {part.name for e in exprs for part in walk(e) if isinstance(part, SizeExpr)}
+# Of a tensor, its gradient at some subscripts.
+Bar: TypeAlias = Callable[[tuple[Expr, ...]], Expr]
 
 
 def vjp_text(program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None) -> str:
@@ -147,18 +44,38 @@ def jvp_text(program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | No
     d, of, wrt = _begun(program, fixed, wrt, of)
     active = _active(d, wrt, of)
     tangents = {name: d.tensor(f"d{name}", name) for name in wrt}
-    for tensor in dict.fromkeys(a.target for a in d.source.assignments):
-        if tensor not in active:
-            continue
+    for tensor in dict.fromkeys(s.target for s in d.source.statements if s.target in active):
         tangents[tensor] = d.tensor(f"d{tensor}", tensor)
-        weigh, writers = d.weights(tensor), d.writers[tensor]
-        for a in writers.statements:
+    d.made += _forward(d, d.source.nodes, active, tangents)
+    return d.text("jvp", [tangents[name] for name in wrt], [tangents[_result(d, name)] for name in of])
+
+
+def _forward(
+    d: Derivation, nodes: Sequence[PlainNode], active: frozenset[str], tangents: Mapping[str, str]
+) -> list[Node]:
+    """Return what computes the changes of the tensors of some nodes."""
+    made: list[Node] = []
+    for node in nodes:
+        if isinstance(node, PlainLoop):
+            body = _forward(d, node.body, active, tangents)
+            made += [Loop(node.range, tuple(body))] if body else []
+            continue
+        if node.target not in active:
+            continue
+        writers = d.writers[node.target]
+        is_weighed = writers.op not in ("set", "add")
+        # A weight is of the whole value: it is known where the last term is.
+        terms = writers.statements if is_weighed else (node,)
+        if is_weighed and node is not writers.statements[-1]:
+            continue
+        weigh = d.weights(node.target, made)
+        for s in terms:
             value = derivative(
-                a.expr, active.__contains__, lambda r: Read(tangents[r.tensor], r.subscripts, _padded(r))
+                s.expr, active.__contains__, lambda r: Read(tangents[r.tensor], r.subscripts, _padded(r))
             )
-            op = "set" if a.op == "set" and writers.op in ("set", "add") else "add"
-            d.made.append(Statement(tangents[tensor], a.subscripts, op, mul(weigh(a), value), a.ranges, a.conditions))
-    return d.text("jvp", [tangents[name] for name in wrt], [tangents[name] for name in of])
+            op = "add" if is_weighed else s.op
+            made.append(Statement(tangents[s.target], s.subscripts, op, mul(weigh(s), value), s.ranges, s.conditions))
+    return made
 
 
 def _padded(read: Read) -> Pad | None:
@@ -172,7 +89,7 @@ def _begun(
     program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None
 ) -> tuple[Derivation, list[str], list[str]]:
     """Return a derivation with nothing made, the outputs and the inputs; raises ArgumentError for names that are none."""
-    source = bound(program, fixed)
+    source = with_versions(bound(program, fixed))
     floats = {name for name, dtype in source.dtypes.items() if dtype.kind == "f"}
     inputs, outputs = ([n for n in names if n in floats] for names in (program.inputs, program.outputs))
     for name in of or ():
@@ -197,60 +114,99 @@ def _begun(
     return found, chosen, list(wrt)
 
 
-def _sources(d: Derivation, a: PlainStatement) -> set[str]:
+def _result(d: Derivation, output: str) -> str:
+    """Return the name of what an output is in the end: of an argument that is changed it is another tensor."""
+    return d.source.results.get(output, output)
+
+
+def _sources(d: Derivation, s: PlainStatement) -> set[str]:
     """Return the tensors that the value of a statement changes with."""
     floats = {name for name, dtype in d.source.dtypes.items() if dtype.kind == "f"}
-    return {c.read.tensor for c in contributions(a.expr, ONE, lambda name: name in floats - d.source.constant)}
+    return {c.read.tensor for c in contributions(s.expr, ONE, lambda name: name in floats - d.source.constant)}
 
 
-def _behind(d: Derivation, of: Sequence[str]) -> set[str]:
-    """Return the tensors that outputs change with."""
-    found = set(of)
-    for a in reversed(d.source.assignments):
-        if a.target in found and a.target not in d.source.constant:
-            found |= _sources(d, a)
+def _reached(pairs: Iterable[tuple[str, set[str]]], found: set[str], *, back: bool) -> set[str]:
+    """Return tensors with all that they come from (`back`), or that comes from them; pairs are targets with their sources."""
+    pairs, known = list(pairs), -1
+    while known != len(found):
+        known = len(found)
+        for target, sources in pairs:
+            if back and target in found:
+                found |= sources
+            elif not back and sources & found:
+                found.add(target)
     return found
 
 
 def _active(d: Derivation, wrt: Sequence[str], of: Sequence[str]) -> frozenset[str]:
     """Return the tensors that change with inputs, and with which outputs change."""
-    varied = set(wrt)
-    for a in d.source.assignments:
-        if a.target not in d.source.constant and varied & _sources(d, a):
-            varied.add(a.target)
-    return frozenset(varied & _behind(d, of))
+    pairs = [(s.target, _sources(d, s)) for s in d.source.statements if s.target not in d.source.constant]
+    return frozenset(_reached(pairs, set(wrt), back=False) & _behind(d, of))
 
 
-def _reverse(
-    d: Derivation, wrt: Sequence[str], of: Sequence[str], given: Callable[[str], Callable[[tuple[Expr, ...]], Expr]]
-) -> list[str]:
-    """Add the statements of reverse mode, and return the gradients by inputs; `given` has those by outputs, by subscripts."""
+def _behind(d: Derivation, of: Sequence[str]) -> set[str]:
+    """Return the tensors that outputs change with."""
+    pairs = ((s.target, _sources(d, s)) for s in d.source.statements if s.target not in d.source.constant)
+    return _reached(pairs, {_result(d, name) for name in of}, back=True)
+
+
+def _reverse(d: Derivation, wrt: Sequence[str], of: Sequence[str], given: Callable[[str], Bar]) -> list[str]:
+    """Add the statements of reverse mode, and return the gradients by inputs; `given` has those by outputs."""
     active = _active(d, wrt, of)
-    read = {name for a in d.source.assignments if a.target in active for name in _sources(d, a)}
+    read = {name for s in d.source.statements if s.target in active for name in _sources(d, s)}
+    outputs = {_result(d, name): name for name in of}
     bars: dict[str, str] = {}
-    values: dict[str, Callable[[tuple[Expr, ...]], Expr]] = {}
+    values: dict[str, Bar] = {}
     for tensor in sorted(active, key=list(d.source.shapes).index):
-        if tensor in of and tensor not in read:
-            values[tensor] = given(tensor)
+        if tensor in outputs and tensor not in read:
+            values[tensor] = given(outputs[tensor])
             continue
         bars[tensor] = d.tensor(f"d{tensor}", tensor)
-        if tensor in of:  # what is returned and read: its gradient begins with what is given
-            d.everywhere(bars[tensor], given(tensor))
+        if tensor in outputs:  # what is returned and read: its gradient begins with what is given
+            d.everywhere(bars[tensor], given(outputs[tensor]))
         values[tensor] = lambda at, name=bars[tensor]: Read(name, at)  # type: ignore[misc]
-    for tensor in reversed(list(dict.fromkeys(a.target for a in d.source.assignments))):
-        if tensor not in active:
-            continue
-        weigh = d.weights(tensor)
-        for a in d.writers[tensor].statements:
-            bar = mul(values[tensor](a.subscripts), weigh(a))
-            for c in contributions(a.expr, bar, active.__contains__):
-                for subscripts, conditions in places(c.read, d.source.shapes[c.read.tensor]):
-                    d.made.append(
-                        Statement(
-                            bars[c.read.tensor], subscripts, "add", c.chosen, a.ranges, (*a.conditions, *conditions)
-                        )
-                    )
+    d.made += _backward(d, d.source.nodes, active, bars, values)
     return [bars[name] for name in wrt]
+
+
+def _backward(
+    d: Derivation,
+    nodes: Sequence[PlainNode],
+    active: frozenset[str],
+    bars: Mapping[str, str],
+    values: Mapping[str, Bar],
+) -> list[Node]:
+    """Return what adds to the gradients of all that some nodes read, from the last to the first."""
+    made: list[Node] = []
+    for node in reversed(nodes):
+        if isinstance(node, PlainLoop):
+            body = _backward(d, node.body, active, bars, values)
+            made += [downwards(Loop(node.range, tuple(body)))] if body else []
+        elif node.target in active and not (carrying := carrying_indices(node)):
+            made += _gathered(d, node, d.weights(node.target, made), active, bars, values)
+        elif node.target in active:  # a recurrence, whose weights are 1: from its last element to its first
+            body = list(_gathered(d, node, lambda _: ONE, active, bars, values))
+            made += nested(body, [r for r in node.ranges if r.index in carrying])
+    return made
+
+
+def _gathered(
+    d: Derivation,
+    s: PlainStatement,
+    weigh: Callable[[PlainStatement], Expr],
+    active: frozenset[str],
+    bars: Mapping[str, str],
+    values: Mapping[str, Bar],
+) -> list[Node]:
+    """Return what adds to the gradients of what a statement reads."""
+    made: list[Node] = []
+    bar = mul(values[s.target](s.subscripts), weigh(s))
+    for c in contributions(s.expr, bar, active.__contains__):
+        for subscripts, conditions in places(c.read, d.source.shapes[c.read.tensor]):
+            made.append(
+                Statement(bars[c.read.tensor], subscripts, "add", c.chosen, s.ranges, (*s.conditions, *conditions))
+            )
+    return made
 
 
 TEXTS = {"vjp": vjp_text, "grad": grad_text, "jvp": jvp_text}

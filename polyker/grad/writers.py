@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import combinations
+from collections.abc import Callable
 
 from msgspec import Struct
 
-from polyker.errors.base import failure
-from polyker.errors.gradients import NO_REVERSE
 from polyker.grad.bound import PlainProgram, PlainStatement
 from polyker.grad.values import ONE, ZERO, call, div, where
 from polyker.ir.expr import Expr, Read
 from polyker.ir.program import Statement
-from polyker.poly.scop import elements_written
 
 
 class Writers(Struct, frozen=True):
@@ -24,37 +20,11 @@ class Writers(Struct, frozen=True):
 
 
 def writers_of(program: PlainProgram) -> dict[str, Writers]:
-    """Return the statements that define each tensor; raises GradientError where one is changed after it was read."""
-    found: dict[str, list[tuple[int, PlainStatement]]] = {}
-    first_read: dict[str, int] = {}
-    for n, a in enumerate(program.assignments):
-        found.setdefault(a.target, []).append((n, a))
-        for read in a.own.reads():
-            first_read.setdefault(program.names.tensors[read.tensor], n)
-    made: dict[str, Writers] = {}
-    for tensor, places in found.items():
-        last, written = places[-1]
-        if tensor in program.inputs:
-            raise _refused(written, tensor, "it is an argument and a result", "return a tensor of its own")
-        if last > first_read.get(tensor, last):
-            raise _refused(written, tensor, "it is changed after it was read")
-        ops = {a.op for _, a in places} - {"set"}
-        is_late = any(a.op == "set" and any(b.op != "set" for _, b in places[:k]) for k, (_, a) in enumerate(places))
-        if len(ops) > 1 or is_late or not _are_apart(program, [a for _, a in places if a.op == "set"]):
-            raise _refused(written, tensor, "it is defined more than once")
-        made[tensor] = Writers(ops.pop() if ops else "set", tuple(a for _, a in places))
-    return made
-
-
-def _refused(a: PlainStatement, tensor: str, reason: str, advice: str = "") -> Exception:
-    advice = advice or "give what is defined anew a name of its own"
-    return failure(NO_REVERSE, span=a.own.span, tensor=tensor, reason=reason, advice=advice)
-
-
-def _are_apart(program: PlainProgram, sets: Iterable[PlainStatement]) -> bool:
-    """Whether no element is set by two statements."""
-    written = [elements_written(program.typed, a.own).reset_tuple_id() for a in sets]
-    return all(one.is_disjoint(other) for one, other in combinations(written, 2))
+    """Return the statements that define each tensor, whose elements each have one value (see polyker.grad.versions)."""
+    found: dict[str, list[PlainStatement]] = {}
+    for s in program.statements:
+        found.setdefault(s.target, []).append(s)
+    return {t: Writers(next((s.op for s in of if s.op != "set"), "set"), tuple(of)) for t, of in found.items()}
 
 
 def weights(tensor: str, writers: Writers, emit: Callable[[str, Statement], str]) -> Callable[[PlainStatement], Expr]:

@@ -78,6 +78,70 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = {
     }.items()
 }  # fmt: skip
 
+# Recurrences, loops over time, and tensors that change.
+SEQUENTIAL: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = {
+    "recursive filter": ("Y[n,t] = X[n,t] + a[n] * Y[n,t-1; pad=0]", {"X": (2, 6), "a": (2,)}, {}),
+    "recurrence": ("Y[t] = tanh(X[t] + 0.5 * Y[t-1; pad=0] * Y[t-2; pad=0])", {"X": (6,)}, {}),
+    "running sum": ("Y[t] = X[t]**2 + Y[t-1; pad=0]", {"X": (6,)}, {}),
+    "wavefront": ("Y[i,j] = sin(X[i,j]) + 0.3 * Y[i-1,j; pad=0] * Y[i,j-1; pad=0]", {"X": (4, 5)}, {}),
+    "recurrent network": (
+        "H[0,i] = Z[i] for i in 0:N\nfor t in 0:T:\n"
+        "    H[t+1,i] = tanh(sum[j](W[i,j] * H[t,j]) + X[t,i]) for i in 0:N",
+        {"Z": (3,), "W": (3, 3), "X": (4, 3)}, {"T": 4, "N": 3},
+    ),
+    "heat": (
+        "heat(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n"
+        "        B[i] = (A[i-1; pad=0] + A[i+1; pad=0]) / 2 for i in 0:N\n        A[i] = B[i]",
+        {"X": (6,)}, {"T": 3},
+    ),
+    "waves that are not linear": (
+        "f(X: f64[N], c: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n"
+        "        B[i] = sin(A[i-1; pad=edge]) * A[i+1; pad=0] + c[i] * A[i] for i in 0:N\n        A[i] = tanh(B[i]) * A[i]",
+        {"X": (6,), "c": (6,)}, {"T": 3},
+    ),
+    "inside alone": (
+        "f(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n"
+        "        B[i] = A[i-1] * A[i+1] for i in 1:N-1\n        A[i] = B[i] for i in 1:N-1",
+        {"X": (6,)}, {"T": 3},
+    ),
+    "no step": (
+        "f(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n        B[i] = A[i]**2\n        A[i] = B[i]",
+        {"X": (4,)}, {"T": 0},
+    ),
+    "Seidel": (
+        "f(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n        A[i] = A[i-1] * A[i] + A[i+1; pad=0] for i in 1:N",
+        {"X": (6,)}, {"T": 2},
+    ),
+    "powers of a matrix": (
+        "f(M: f64[N,N], x: f64[N]) -> y:\n    y[i] = x[i]\n    for t in 0:T:\n"
+        "        z[i] += M[i,j] * y[j]\n        y[i] = z[i]",
+        {"M": (4, 4), "x": (4,)}, {"T": 3},
+    ),
+    "best path": (
+        "f(E: f64[T,N], A: f64[N,N]) -> s:\n    V[0,j] = E[0,j]\n    for t in 1:T:\n"
+        "        V[t,j] = max[i](V[t-1,i] + A[i,j]) + E[t,j]\n    s = max[j](V[T-1,j])",
+        {"E": (5, 3), "A": (3, 3)}, {},
+    ),
+    "all paths": (
+        "f(E: f64[T,N], A: f64[N,N]) -> s:\n    V[0,j] = E[0,j]\n    for t in 1:T:\n"
+        "        V[t,j] = logsumexp[i](V[t-1,i] + A[i,j]) + E[t,j]\n    s = logsumexp[j](V[T-1,j])",
+        {"E": (5, 3), "A": (3, 3)}, {},
+    ),
+    "sum over steps": ("f(X: f64[T,N]) -> s:\n    for t in 0:T:\n        s[i] += X[t,i]**2", {"X": (4, 3)}, {}),
+    "largest of steps": (
+        "f(X: f64[T,N]) -> s:\n    for t in 0:T:\n        s[i] max= X[t,i] * X[t,0] for i in 0:N", {"X": (4, 3)}, {}
+    ),
+    "argument that is a result": (
+        "f(C: f64[N,M], A: f64[N], B: f64[M]) -> C:\n    C[i,j] += A[i] * B[j]", {"C": (3, 4), "A": (3,), "B": (4,)}, {}
+    ),
+    "argument that is scaled": ("f(C: f64[N], A: f64[N]) -> C:\n    C[i] = C[i] * A[i]", {"C": (5,), "A": (5,)}, {}),
+    "defined anew": (
+        "f(X: f64[N]) -> Y:\n    A[i] = X[i]**2\n    Y[i] = A[i] * 3\n    A[i] = X[i] * Y[i]\n    Y[i] += A[i]**2",
+        {"X": (5,)}, {},
+    ),
+    "triangular solve": ("x[i] = (b[i] - sum[j](L[i,j] * x[j] where j < i)) / L[i,i]", {"b": (4,), "L": (4, 4)}, {}),
+}  # fmt: skip
+
 OF_ANY = "exp exp2 expm1 sin cos tan sinh cosh tanh asinh erf erfc sigmoid relu gelu silu softplus cbrt atan lgamma abs".split()
 OF_POSITIVE = "log log2 log10 log1p sqrt rsqrt lgamma acosh".split()
 OF_UNIT = "asin acos atanh erfinv".split()

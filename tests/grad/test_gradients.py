@@ -10,7 +10,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import ArgumentError, GradientError
-from tests.grad.operators import FUNCTIONS, OPERATORS
+from tests.grad.operators import FUNCTIONS, OPERATORS, SEQUENTIAL
 
 STEP = 1e-6
 
@@ -32,24 +32,28 @@ def compare(text: str, shapes: dict[str, tuple[int, ...]], sizes: dict[str, int]
     op, x = pk.op(text), arrays(shapes)
     reverse, forward = op.vjp(), op.jvp()
     results = called(op, {**x, **sizes})
-    wrt = [name.removeprefix("d") for name in reverse.signature.outputs]
-    assert {*wrt} == {*x} - {"I"}
-    changes = {f"d{n}": a for n, a in arrays({n: x[n].shape for n in wrt}, 1).items()}
-    weights = {f"d{n}": a for n, a in arrays({n: np.shape(a) for n, a in results.items()}, 2).items()}
+    wrt = [name for name in op.signature.inputs if name != "I"]
+    changes = arrays({n: x[n].shape for n in wrt}, 1)
+    weights = arrays({n: np.shape(a) for n, a in results.items()}, 2)
 
     def near(step: float) -> dict[str, np.ndarray]:
-        return called(op, {**x, **{n: x[n] + step * changes[f"d{n}"] for n in wrt}, **sizes})
+        return called(op, {**x, **{n: x[n] + step * changes[n] for n in wrt}, **sizes})
 
     above, below = near(STEP), near(-STEP)
-    wanted = {n: (above[n] - below[n]) / (2 * STEP) for n in results}
-    moved = called(forward, {**x, **changes, **sizes})
-    for name, value in wanted.items():
-        np.testing.assert_allclose(moved[f"d{name}"], value, rtol=1e-6, atol=1e-6, err_msg=name)
-    gradients = called(reverse, {**x, **weights, **sizes})
-    assert {n: g.shape for n, g in gradients.items()} == {f"d{n}": x[n].shape for n in wrt}
-    one = sum(float(np.sum(moved[n] * weights[n])) for n in weights)
-    other = sum(float(np.sum(gradients[n] * changes[n])) for n in changes)
-    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    wanted = [(above[n] - below[n]) / (2 * STEP) for n in results]
+    moved = list(called(forward, {**x, **{f"d{n}": changes[n] for n in wrt}, **sizes}).values())
+    for one, other in zip(moved, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    gradients = list(called(reverse, {**x, **{f"d{n}": weights[n] for n in results}, **sizes}).values())
+    assert [g.shape for g in gradients] == [x[n].shape for n in wrt]
+    along = sum(float(np.sum(m * weights[n])) for m, n in zip(moved, results, strict=True))
+    back = sum(float(np.sum(g * changes[n])) for g, n in zip(gradients, wrt, strict=True))
+    np.testing.assert_allclose(along, back, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SEQUENTIAL)
+def test_what_runs_step_by_step_has_the_derivatives_of_finite_differences(name: str) -> None:
+    compare(*SEQUENTIAL[name])
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -128,8 +132,13 @@ def test_a_gradient_by_a_convolutions_input_is_a_convolution() -> None:
         ("Y[i] = floor(X[i])", {}, GradientError, "PK206"),
         ("Y[i] = digamma(X[i])", {}, GradientError, "PK201"),
         ("Y[...] = X[...]", {}, GradientError, "PK202"),
-        ("Y[n,t] = X[n,t] + 0.5 * Y[n,t-1; pad=0]", {}, GradientError, "PK202"),
-        ("f(C: f64[N], A: f64[N]) -> C:\n    C[i] += A[i]**2", {}, GradientError, "PK202"),
+        ("f(X: f64[N], I: i64[N]) -> Y: f64[N]:\n    Y[I[i]] = X[i]", {}, GradientError, "PK202"),
+        (
+            "f(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:3:\n        for s in 0:2:\n            A[i] = A[i] * X[i]",
+            {},
+            GradientError,
+            "PK202",
+        ),
         ("f(X: c64[N]) -> Y: c64[N]:\n    Y[i] = X[i] * 2", {}, GradientError, "PK207"),
         ("A[i] = argmax[j](X[i,j])", {}, GradientError, "PK207"),
     ],

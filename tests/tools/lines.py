@@ -32,7 +32,7 @@ AROUND = {
     "errors": 1090,
     "explain": 1220,
     "export": 1990,
-    "grad": 900,  # gradients and forward mode
+    "grad": 1250,  # gradients and forward mode
     "pipeline": 1180,
     "process": 270,
     "record": 430,

@@ -1,0 +1,145 @@
+"""A program that is being made of another: its statements, its tensors, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+
+from polyker.grad.bound import PlainNode, PlainProgram, PlainStatement
+from polyker.grad.writers import Writers, weights
+from polyker.ir.expr import Call, Expr, IndexExpr, Range, SizeExpr, walk
+from polyker.ir.program import Declared, Loop, Node, Program, Statement
+from polyker.ir.quasi_affine import lit
+from polyker.structs import replace
+
+
+class Derivation(Struct):
+    """A program that is being made of another: statements, and the tensors that it has besides the other's.
+
+    `like` has, for each such tensor, the tensor whose shape it has.
+    """
+
+    program: Program
+    source: PlainProgram
+    writers: Mapping[str, Writers]
+    made: list[Node] = field(default_factory=list)
+    like: dict[str, str] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    _weights: dict[str, Callable[[PlainStatement], Expr]] = field(default_factory=dict)
+
+    def tensor(self, wanted: str, like: str) -> str:
+        """Return the name of a new tensor with the shape of another."""
+        name = self.source.names.fresh(wanted)
+        self.like[name] = like
+        return name
+
+    def given(self, like: str) -> str:
+        """Return the name of a new input with the shape of another tensor; it gives extents that no shape can say."""
+        name = self.tensor(f"d{like}", like)
+        for d, extent in enumerate(self.source.shapes[like]):
+            if not _is_sayable(extent):
+                self.sizes[like, d] = self.source.names.fresh(f"{name}{d}")
+        return name
+
+    def shape(self, tensor: str) -> tuple[Expr, ...] | None:
+        """Return the shape of a tensor; None where no text can say it, and of a size among the parameters."""
+        like = self.like.get(tensor, tensor)
+        if like not in self.source.shapes:
+            return None
+        extents = tuple(
+            SizeExpr(self.sizes[like, d]) if (like, d) in self.sizes else extent
+            for d, extent in enumerate(self.source.shapes[like])
+        )
+        return extents if all(map(_is_sayable, extents)) else None
+
+    def weights(self, tensor: str, made: list[Node]) -> Callable[[PlainStatement], Expr]:
+        """Return the derivative of a tensor's element by a term of a statement; the statements that it needs go to `made`."""
+        if tensor not in self._weights:
+            names: dict[str, str] = {}
+
+            def emit(what: str, statement: Statement) -> str:
+                if what not in names:
+                    names[what] = self.tensor(f"{tensor}_{what}", tensor)
+                made.append(replace(statement, target=names[what]))
+                return names[what]
+
+            self._weights[tensor] = weights(tensor, self.writers[tensor], emit)
+        return self._weights[tensor]
+
+    def everywhere(self, target: str, value: Callable[[tuple[Expr, ...]], Expr]) -> None:
+        """Add a statement that sets all elements of a tensor."""
+        extents = self.shape(target)
+        assert extents is not None  # it has that of an input
+        indices = tuple(self.source.names.fresh(f"d{n}") for n in range(len(extents)))
+        at = tuple(IndexExpr(i) for i in indices)
+        ranges = tuple(Range(i, lit(0), n) for i, n in zip(indices, extents, strict=True))
+        self.made.append(Statement(target, at, "set", value(at), ranges))
+
+    def text(self, kind: str, more: Sequence[str], outputs: Sequence[str]) -> str:
+        """Return the program: with inputs `more` than the other's, and the statements of the other that it needs, first."""
+        wanted = {r.tensor for s in statements_in(self.made) for r in s.reads()}
+        body = [*_needed(self.source.nodes, wanted), *self.made]
+        kept = list(statements_in(body))
+        p, targets = self.program, [s.target for s in kept]
+        read = {r.tensor for s in kept for r in s.reads()}
+        parameters = [*p.parameters, *more]
+        for name in p.inputs:
+            others = [self._declared(n) for n in (*parameters, *outputs, *targets) if n != name]
+            if name not in read and sizes_in([self._declared(name)], []).isdisjoint(sizes_in(others, body)):
+                parameters.remove(name)  # it is needed for nothing, not even for its shape
+        declared = map(self._declared, dict.fromkeys((*parameters, *outputs, *targets)))
+        made = Program(
+            name=f"{p.name or 'op'}_{kind}", declared=True, inputs=(), outputs=tuple(outputs), temporaries=(),
+            parameters=tuple(parameters), sizes=(), body=tuple(body),
+            types=tuple(d for d in declared if d.shape is not None or d.dtype is not None),
+        )  # fmt: skip
+        return str(made)
+
+    def _declared(self, name: str) -> Declared:
+        given = self.program.declaration(self.like.get(name, name))
+        return Declared(name, given.dtype if given is not None else None, self.shape(name))
+
+
+def statements_in(nodes: Iterable[Node]) -> Iterator[Statement]:
+    """Yield the statements of nodes in order."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from statements_in(node.body)
+        else:
+            yield node
+
+
+def _needed(nodes: Sequence[PlainNode], wanted: set[str]) -> list[Node]:
+    """Return the nodes whose values are read, with what they read; `wanted` grows by that."""
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if isinstance(node, PlainStatement):
+            if node.target in wanted:
+                made = Statement(node.target, node.subscripts, node.op, node.expr, node.ranges, node.conditions)
+                kept.append(made)
+                wanted |= {r.tensor for r in made.reads()}
+            continue
+        body, known = _needed(node.body, wanted), -1
+        while known != len(wanted):  # what an iteration needs of the one before
+            known = len(wanted)
+            body = _needed(node.body, wanted)
+        if body:
+            kept.append(Loop(node.range, tuple(body)))
+    return kept[::-1]
+
+
+def _is_sayable(extent: Expr) -> bool:
+    """Whether a text may have an expression as an extent."""
+    return all(not isinstance(e, Call) or e.op in ("add", "mul", "neg", "floordiv", "mod") for e in walk(extent))
+
+
+def sizes_in(types: Iterable[Declared], nodes: Iterable[Node]) -> set[str]:
+    """Return the sizes that shapes, loops and statements speak of."""
+    exprs = [e for d in types for e in d.shape or ()]
+    nodes = list(nodes)
+    exprs += [e for n in nodes if isinstance(n, Loop) for e in (n.range.lo, n.range.hi) if e is not None]
+    for s in statements_in(nodes):
+        exprs += [*s.subscripts, s.expr, *s.conditions, *(e for r in s.ranges for e in (r.lo, r.hi) if e is not None)]
+    return {part.name for e in exprs for part in walk(e) if isinstance(part, SizeExpr)}
