@@ -485,7 +485,7 @@ class Operator:
         load("polyker.api.stages")
         from polyker.api.stages import derived
 
-        return Operator(of_text(derived(kind, self.program, self.fixed, wrt, of), self.fixed))
+        return Operator(of_text(*derived(kind, self.program, self.fixed, wrt, of)))
 
     def __str__(self) -> str:
         load("polyker.api.describe")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -144,15 +145,19 @@ def derived(
     fixed: Mapping[str, int],
     wrt: str | Iterable[str] | None,
     of: str | Iterable[str] | None,
-) -> str:
-    """Return the text of a derivative, "vjp", "grad" or "jvp", of a program by inputs and of outputs, None for all of floats."""
+) -> tuple[str, dict[str, int]]:
+    """Return the text of a derivative, "vjp", "grad" or "jvp", of a program, and of the fixed sizes those that it has.
+
+    It is by inputs and of outputs, None for all of floats.
+    """
     inputs, outputs = _names("wrt", wrt), _names("of", of)
     load_compiler()
     load("polyker.grad.derive")
     from polyker.grad.derive import TEXTS
 
     limited = with_deadline(options.current)
-    return guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs))
+    text = guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs))
+    return text, {name: value for name, value in fixed.items() if re.search(rf"\b{name}\b", text)}
 
 
 def _names(what: str, given: str | Iterable[str] | None) -> tuple[str, ...] | None:

@@ -13,9 +13,9 @@ from polyker.errors.base import failure
 from polyker.errors.gradients import NO_REVERSE
 from polyker.grad.names import Names, symbolic_types
 from polyker.ir.dtypes import DType, f64, i64
-from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Range, SizeExpr, rebuild, walk
+from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Range, Read, SizeExpr, rebuild, walk
 from polyker.ir.program import Program
-from polyker.ir.quasi_affine import add, lit, print_affine
+from polyker.ir.quasi_affine import add, index, lit, print_affine
 from polyker.ir.reductions import identity
 from polyker.ir.typed import TypedNode, TypedProgram, TypedStatement, statements_of
 from polyker.poly.affine import expr_of
@@ -196,18 +196,30 @@ def _end(program: TypedProgram, s: TypedStatement, domain: isl.Set, d: int, *, g
     if domain.is_empty():
         return lit(-1 if greatest else 0)
     sizes, name = tuple(n for n, _ in program.sizes), s.iterators[d]
-    for _, piece in (domain.dim_max(d) if greatest else domain.dim_min(d)).coalesce().get_pieces():
-        form = form_of_aff(piece)
-        if form is None:
+    pieces = (domain.dim_max(d) if greatest else domain.dim_min(d)).coalesce().get_pieces()
+    ends = [expr_of(form) for _, piece in pieces if (form := form_of_aff(piece)) is not None]
+    for read in (Read(s.target, s.subscripts), *s.reads()):  # it lies inside of what it subscripts alone
+        shape = program.tensor(read.tensor).shape
+        ends += [
+            add(n, lit(-1)) if greatest else lit(0)
+            for e, n in zip(read.subscripts, shape, strict=True)
+            if e == index(name)
+        ]
+    for end in ends:
+        if not is_sayable(end):
             continue
-        text = print_affine(expr_of(form))
-        beyond = f"{name} > {text}" if greatest else f"{name} < {text}"
+        beyond = f"{name} {'>' if greatest else '<'} {print_affine(end)}"
         if domain.is_disjoint(read_set(set_text(sizes, s.iterators, [beyond], s.name))):
-            return expr_of(form)
+            return end
     reason = f"the range of `{dict(program.labels).get(name, name)}` has no end of one form"
     raise failure(
         NO_REVERSE, span=s.span, tensor=program.tensor(s.target).label, reason=reason, advice="give it a `for`"
     )
+
+
+def is_sayable(expr: Expr) -> bool:
+    """Whether a text may have an expression of sizes as an extent, or as an end of a range."""
+    return all(not isinstance(e, Call) or e.op in ("add", "mul", "neg", "floordiv", "mod") for e in walk(expr))
 
 
 def conditions_of(points: isl.Set, names: tuple[str, ...], s: TypedStatement) -> list[Expr]:

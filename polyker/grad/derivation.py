@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from polyker.grad.bound import PlainNode, PlainProgram, PlainStatement
+from polyker.einsum_frontend import parse
+from polyker.errors.base import PolykerError, failure
+from polyker.errors.gradients import NO_REVERSE
+from polyker.grad.bound import PlainNode, PlainProgram, PlainStatement, is_sayable
 from polyker.grad.writers import Writers, weights
-from polyker.ir.expr import Call, Expr, IndexExpr, Range, SizeExpr, walk
+from polyker.ir.expr import Expr, IndexExpr, Range, SizeExpr, walk
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
 from polyker.ir.quasi_affine import lit
 from polyker.structs import replace
@@ -21,6 +25,7 @@ class Derivation(Struct):
     """
 
     program: Program
+    fixed: Mapping[str, int]
     source: PlainProgram
     writers: Mapping[str, Writers]
     made: list[Node] = field(default_factory=list)
@@ -39,7 +44,7 @@ class Derivation(Struct):
         """Return the name of a new input with the shape of another tensor; it gives extents that no shape can say."""
         name = self.tensor(f"d{like}", like)
         for d, extent in enumerate(self.source.shapes[like]):
-            if not _is_sayable(extent):
+            if not is_sayable(extent):
                 self.sizes[like, d] = self.source.names.fresh(f"{name}{d}")
         return name
 
@@ -52,7 +57,7 @@ class Derivation(Struct):
             SizeExpr(self.sizes[like, d]) if (like, d) in self.sizes else extent
             for d, extent in enumerate(self.source.shapes[like])
         )
-        return extents if all(map(_is_sayable, extents)) else None
+        return extents if all(map(is_sayable, extents)) else None
 
     def weights(self, tensor: str, made: list[Node]) -> Callable[[PlainStatement], Expr]:
         """Return the derivative of a tensor's element by a term of a statement; the statements that it needs go to `made`."""
@@ -89,17 +94,31 @@ class Derivation(Struct):
             others = [self._declared(n) for n in (*parameters, *outputs, *targets) if n != name]
             if name not in read and sizes_in([self._declared(name)], []).isdisjoint(sizes_in(others, body)):
                 parameters.remove(name)  # it is needed for nothing, not even for its shape
+        used = sizes_in(map(self._declared, (*parameters, *outputs, *targets)), body)
+        parameters = [name for name in parameters if name in used or name not in p.sizes]
         declared = map(self._declared, dict.fromkeys((*parameters, *outputs, *targets)))
         made = Program(
             name=f"{p.name or 'op'}_{kind}", declared=True, inputs=(), outputs=tuple(outputs), temporaries=(),
             parameters=tuple(parameters), sizes=(), body=tuple(body),
             types=tuple(d for d in declared if d.shape is not None or d.dtype is not None),
         )  # fmt: skip
-        return str(made)
+        return _accepted(str(made), self.fixed, outputs)
 
     def _declared(self, name: str) -> Declared:
-        given = self.program.declaration(self.like.get(name, name))
+        given = self.program.declaration(name)  # a derivative has the type that its terms have
         return Declared(name, given.dtype if given is not None else None, self.shape(name))
+
+
+def _accepted(text: str, fixed: Iterable[str], outputs: Sequence[str]) -> str:
+    """Return a text; raises GradientError for one that says what no text can."""
+    try:
+        parse(text, sizes=[name for name in fixed if re.search(rf"\b{name}\b", text)])
+    except PolykerError as error:
+        reason = f"a text cannot say it ({error.message})"
+        raise failure(
+            NO_REVERSE, tensor=", ".join(outputs), reason=reason, advice="declare shapes and ranges"
+        ) from error
+    return text
 
 
 def statements_in(nodes: Iterable[Node]) -> Iterator[Statement]:
@@ -128,11 +147,6 @@ def _needed(nodes: Sequence[PlainNode], wanted: set[str]) -> list[Node]:
         if body:
             kept.append(Loop(node.range, tuple(body)))
     return kept[::-1]
-
-
-def _is_sayable(extent: Expr) -> bool:
-    """Whether a text may have an expression as an extent."""
-    return all(not isinstance(e, Call) or e.op in ("add", "mul", "neg", "floordiv", "mod") for e in walk(extent))
 
 
 def sizes_in(types: Iterable[Declared], nodes: Iterable[Node]) -> set[str]:

@@ -9,14 +9,15 @@ from polyker.errors.base import failure
 from polyker.errors.gradients import INDEPENDENT, NO_FLOATS, NOT_A_NUMBER, NOT_AN_OUTPUT, NOT_VARIED
 from polyker.grad.adjoint import contributions, derivative
 from polyker.grad.bound import PlainLoop, PlainNode, PlainStatement, bound
-from polyker.grad.derivation import Derivation
+from polyker.grad.derivation import Derivation, statements_in
 from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
-from polyker.grad.values import ONE, mul
+from polyker.grad.values import ONE, ZERO, mul
 from polyker.grad.versions import with_versions
 from polyker.grad.writers import writers_of
 from polyker.ir.expr import Expr, Literal, Pad, Read
 from polyker.ir.program import Loop, Node, Program, Statement
+from polyker.ir.quasi_affine import indices_of
 
 # Of a tensor, its gradient at some subscripts.
 Bar: TypeAlias = Callable[[tuple[Expr, ...]], Expr]
@@ -101,7 +102,7 @@ def _begun(
     for what, names in (("input", inputs), ("output", outputs)):
         if not names:
             raise failure(NO_FLOATS, what=what)
-    found = Derivation(program, source, writers_of(source))
+    found = Derivation(program, fixed, source, writers_of(source))
     chosen = list(of or outputs)
     if wrt is None:
         reached = _behind(found, chosen)
@@ -165,7 +166,14 @@ def _reverse(d: Derivation, wrt: Sequence[str], of: Sequence[str], given: Callab
         if tensor in outputs:  # what is returned and read: its gradient begins with what is given
             d.everywhere(bars[tensor], given(outputs[tensor]))
         values[tensor] = lambda at, name=bars[tensor]: Read(name, at)  # type: ignore[misc]
-    d.made += _backward(d, d.source.nodes, active, bars, values)
+    made = _backward(d, d.source.nodes, active, bars, values)
+    begun = {s.target for s in statements_in(d.made)}
+    for s in statements_in(made):
+        # A sum at a constant place says nothing of the elements elsewhere.
+        if s.target in d.like and s.target not in begun and not all(map(indices_of, s.subscripts)):
+            d.everywhere(s.target, lambda _: ZERO)
+            begun.add(s.target)
+    d.made += made
     return [bars[name] for name in wrt]
 
 

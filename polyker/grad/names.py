@@ -9,6 +9,7 @@ from polyker.errors.base import failure
 from polyker.errors.gradients import NO_REVERSE
 from polyker.ir.dtypes import DTYPES, DType, TensorType, f64, i64
 from polyker.ir.expr import (
+    BITWISE,
     FUNCTIONS,
     REDUCTIONS,
     Call,
@@ -98,6 +99,13 @@ def symbolic_types(program: Program) -> dict[str, TensorType]:
             ranks.setdefault(read.tensor, len(read.subscripts))
             integers |= {e.tensor for sub in read.subscripts for e in walk(sub) if isinstance(e, Read)}
         integers |= {e.tensor for sub in s.subscripts for e in walk(sub) if isinstance(e, Read)}
+        bits = (
+            c
+            for e in (s.expr, *s.conditions)
+            for c in walk(e)
+            if isinstance(c, Call) and c.op in (*BITWISE, "popcount")
+        )
+        integers |= {e.tensor for c in bits for e in walk(c) if isinstance(e, Read)}
         ranks.setdefault(s.target, len(s.subscripts))
     groups = {place: group[0] for group in signature_of(program).agreeing for place in group}
     taken = {*program.inputs, *program.outputs, *program.temporaries, *program.sizes}
