@@ -265,6 +265,8 @@ NAMED = {
     "polyker/export/closing/support.py": "what LLVM would call of a C library",
     "polyker/export/names.py": "forms of sizes as C writes them",
     "polyker/export/plain_javascript.py": "functions of JavaScript",
+    "polyker/grad/names.py": "counts of bits, whose arguments are integers",
+    "polyker/grad/rules.py": "derivatives",
     "polyker/ir/functions/table.py": "the table",
     "polyker/ir/typing.py": "tests of numbers by their size, and the imaginary part of what is real",
     "polyker/reference/functions.py": "the remainder of Python's integers",

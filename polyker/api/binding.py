@@ -186,6 +186,7 @@ class Binding:
         record = decode(KernelRecord, kept.record, self.definition.text)
         code: LinkedCode | CudaCode | None = None
         if record.host is not None:
+            load("polyker.codegen.cuda.build")
             from polyker.codegen.cuda.build import CudaCode
 
             code = CudaCode(kept.image.decode(), target_named(self.target))
