@@ -96,6 +96,7 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 GROUPS = {
     "PK1": "The text of an operator",
+    "PK2": "Gradients",
     "PK3": "Shapes and ranges",
     "PK4": "Element types",
     "PK5": "Schedules and gathers",
@@ -184,24 +185,24 @@ LISTS = (
     ("program", "TEXT", "Program level: the order of the text", "They prepare a schedule that a person edits."),
     ("kernel", "CPU", "Kernel level: a processor", "Work is counted, and printed as `loops`, around these."),
     ("kernel", "MACHINE", "Kernel level: the machine's form", "They run just before LLVM IR is written."),
-    ("kernel", "GPU", "Kernel level: a GPU", "They run before CUDA C is written."),
+    ("gpu", "KERNEL", "Kernel level: a GPU", "They run before CUDA C is written."),
 )
 
 
 def targets() -> str:
     """Return the tables of processors, one row a file of polyker/machine."""
-    from polyker.machine.known import INSTRUCTION_SETS, KNOWN
+    from polyker.machine.known import instruction_sets, known
 
     def alike(one: Any) -> list[str]:
         """Return the other names of an instruction set: of systems, and without one."""
         facts = (one.cpu, one.features, one.vector_bytes)
         return [
-            f"`{t.name}`" for t in KNOWN.values() if (t.cpu, t.features, t.vector_bytes) == facts and t.name != one.name
+            f"`{t.name}`" for t in known().values() if (t.cpu, t.features, t.vector_bytes) == facts and t.name != one.name
         ]
 
     rounding = {"fused": "rounded once", "none": "rounded twice", "either": "rounded once or twice"}
     rows = []
-    for one in map(KNOWN.__getitem__, INSTRUCTION_SETS):
+    for one in map(known().__getitem__, instruction_sets()):
         width = f"{one.vector_registers} of {8 * one.vector_bytes} bits" if one.vector_bytes > 1 else "none"
         width += ", masked" if one.masked else ""
         rows.append(
@@ -209,10 +210,10 @@ def targets() -> str:
         )
     head = ("target", "the same instructions", "vectors", "multiply-adds", "f16 conversions")
     cores: dict[str, list[str]] = {}
-    for one in KNOWN.values():
-        if one.name == f"cpu:{one.cpu}" and one.name not in INSTRUCTION_SETS:
+    for one in known().values():
+        if one.name == f"cpu:{one.cpu}" and one.name not in instruction_sets():
             facts = (one.triple, one.vector_bytes, one.masked, one.fma)
-            found = map(KNOWN.__getitem__, INSTRUCTION_SETS)
+            found = map(known().__getitem__, instruction_sets())
             level = next(t.name for t in found if (t.triple, t.vector_bytes, t.masked, t.fma) == facts)
             cores.setdefault(level, []).append(f"`{one.name}`")
     named = table(
