@@ -197,7 +197,9 @@ def targets() -> str:
         """Return the other names of an instruction set: of systems, and without one."""
         facts = (one.cpu, one.features, one.vector_bytes)
         return [
-            f"`{t.name}`" for t in known().values() if (t.cpu, t.features, t.vector_bytes) == facts and t.name != one.name
+            f"`{t.name}`"
+            for t in known().values()
+            if (t.cpu, t.features, t.vector_bytes) == facts and t.name != one.name
         ]
 
     rounding = {"fused": "rounded once", "none": "rounded twice", "either": "rounded once or twice"}
