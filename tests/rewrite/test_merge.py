@@ -67,7 +67,7 @@ def test_strided_tensors_keep_their_dimensions() -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 def test_merged_programs_give_numpys_values(data: st.DataObject) -> None:
     shape = data.draw(st.tuples(*[st.integers(1, 5)] * 4))
     order = data.draw(st.permutations("ijkl"))

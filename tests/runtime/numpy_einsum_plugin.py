@@ -24,7 +24,7 @@ LEFT_OUT = {
 }
 
 # Sums of types that others stand for, by size and sign: some 350 kernels each, for POLYKER_ALL_TESTS=1.
-OTHERS = "int16", "uint8", "uint16", "uint32", "uint64", "int32", "float64", "cfloat128"
+OTHERS = "int16", "int64", "float16", "uint8", "uint16", "uint32", "uint64", "int32", "float64", "cfloat128"
 ALIKE = () if os.environ.get("POLYKER_ALL_TESTS") else OTHERS
 LEFT_OUT |= {f"test_einsum_sums_{name}": "its neighbours in size stand for it" for name in ALIKE}
 

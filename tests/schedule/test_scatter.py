@@ -36,7 +36,7 @@ def scattered(op: str, stride: int, G: np.ndarray, K: np.ndarray) -> np.ndarray:
     op=st.sampled_from(("+=", "max=")),
     processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_windows_of_any_size_and_stride(shape: tuple[int, int, int, int], stride: int, op: str, processor: str) -> None:
     f, c, w, s = shape
     assume(stride <= s or w == 1)
