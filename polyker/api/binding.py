@@ -219,6 +219,7 @@ class Binding:
     def _artifact(self, layouts: tuple[Layout, ...], likely: Likely) -> Artifact:
         """Return the compiled kernel for one layout an argument, and for a class of sizes."""
         load_compiler()
+        load("polyker.api.stages")
         from polyker.api.stages import guarded, with_deadline
         from polyker.pipeline.compile import compile_typed
 
@@ -230,6 +231,7 @@ class Binding:
 
     def _bound(self, types: Mapping[str, TensorType], sizes: Mapping[str, int | str]) -> TypedProgram:
         load_compiler()
+        load("polyker.api.stages")
         from polyker.api.stages import bound_program, with_deadline
 
         return bound_program(self.definition.program, types, sizes, with_deadline(self.options))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the compiler's own data
 
 # What compiles, and what calls use then: a signal handler must not leave half of it.
 _COMPILER = (
-    "polyker.api.stages", "polyker.pipeline.compile", "polyker.pipeline.record", "polyker.poly.binding.bind",
+    "polyker.pipeline.compile", "polyker.pipeline.record", "polyker.poly.binding.bind",
     "polyker.poly.checks", "polyker.runtime.entry.tables",
     "polyker.codegen.llvm.jit.build", "polyker.codegen.llvm.jit.detect", "polyker.runtime.foreign", "polyker.runtime.cuda.arrays",
 )  # fmt: skip
