@@ -29,7 +29,7 @@ class Contribution(Struct, frozen=True):
 def contributions(expr: Expr, bar: Expr, is_varied: Callable[[str], bool]) -> Iterator[Contribution]:
     """Yield what each read of a varied tensor in an expression adds, where `bar` is the gradient by the expression's value.
 
-    Raises CompileError for a function that has no derivative.
+    Raises GradientError for a function that has no derivative.
     """
     yield from _contributions(expr, bar, (), is_varied)
 

@@ -36,7 +36,9 @@ def weights(tensor: str, writers: Writers, emit: Callable[[str, Statement], str]
     if writers.op in ("max", "min"):
         ties = ""
         for a in writers.statements:
-            attains = where(call("eq", a.expr, Read(tensor, a.subscripts)), ONE)
+            # A 1 of the term's type: a sum of constants alone would be f64, and so would the gradient.
+            one = call("clip", a.expr, ONE, ONE)
+            attains = where(call("eq", a.expr, Read(tensor, a.subscripts)), one)
             ties = emit("ties", _statement(a, "add", attains))
         return lambda a: where(call("eq", a.expr, Read(tensor, a.subscripts)), div(ONE, Read(ties, a.subscripts)))
     if writers.op == "mul":

@@ -146,3 +146,13 @@ def test_a_gradient_by_a_convolutions_input_is_a_convolution() -> None:
 def test_what_has_no_gradient_says_so(text: str, kwargs: dict[str, Any], error: type[Exception], code: str) -> None:
     with pytest.raises(error, match=code):
         pk.op(text).vjp(**kwargs)
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "max pool", "attention", "smallest", "cross entropy", "product", "gelu network"]
+)
+def test_gradients_of_f32_are_f32(name: str) -> None:
+    text, shapes, sizes = OPERATORS[name]
+    op, x = pk.op(text), {n: a if n == "I" else a.astype("f4") for n, a in arrays(shapes).items()}
+    weights = {f"d{n}": a for n, a in called(op, {**x, **sizes}).items()}
+    assert {g.dtype for g in called(op.vjp(), {**x, **weights, **sizes}).values()} == {np.dtype("f4")}
