@@ -12,6 +12,7 @@ from polyker.grad.bound import PlainLoop, PlainNode, PlainStatement, bound
 from polyker.grad.derivation import Derivation, statements_in
 from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
+from polyker.grad.terms import with_terms
 from polyker.grad.values import ONE, ZERO, mul
 from polyker.grad.versions import with_versions
 from polyker.grad.writers import writers_of
@@ -90,7 +91,7 @@ def _begun(
     program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None
 ) -> tuple[Derivation, list[str], list[str]]:
     """Return a derivation with nothing made, the outputs and the inputs; raises ArgumentError for names that are none."""
-    source = with_versions(bound(program, fixed))
+    source = with_terms(with_versions(bound(program, fixed)))
     floats = {name for name, dtype in source.dtypes.items() if dtype.kind == "f"}
     inputs, outputs = ([n for n in names if n in floats] for names in (program.inputs, program.outputs))
     for name in of or ():

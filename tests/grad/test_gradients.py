@@ -156,3 +156,11 @@ def test_gradients_of_f32_are_f32(name: str) -> None:
     op, x = pk.op(text), {n: a if n == "I" else a.astype("f4") for n, a in arrays(shapes).items()}
     weights = {f"d{n}": a for n, a in called(op, {**x, **sizes}).items()}
     assert {g.dtype for g in called(op.vjp(), {**x, **weights, **sizes}).values()} == {np.dtype("f4")}
+
+
+@pytest.mark.parametrize("text", ["m[i] max= x[i,j] * y[j] + y[j]", "m[i] = min[j](x[i,j] * 0.3)", "m[i] max= x[i,j]"])
+def test_an_extremum_that_was_rounded_is_one_of_its_terms(text: str) -> None:
+    x, y = (a.astype("f2") for a in arrays({"x": (20, 9), "y": (9,)}).values())
+    op = pk.op(text).vjp("x")
+    gradient = called(op, {"x": x, "y": y, "dm": np.ones(20, "f2")})["dx"]
+    assert (np.count_nonzero(gradient, axis=1) >= 1).all()
