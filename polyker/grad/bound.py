@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from polyker.poly.forms import form_of_aff
 from polyker.poly.isl import read_set, set_text
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.log_sums import log_sums
+from polyker.structs import replace
 
 
 class PlainStatement(Struct, frozen=True):
@@ -36,6 +37,11 @@ class PlainStatement(Struct, frozen=True):
     ranges: tuple[Range, ...]
     conditions: tuple[Expr, ...]
     own: TypedStatement
+
+    def rewritten(self, change: Callable[[Expr], Expr]) -> PlainStatement:
+        """Return the statement with its value, subscripts and conditions changed."""
+        subscripts, conditions = tuple(map(change, self.subscripts)), tuple(map(change, self.conditions))
+        return replace(self, subscripts=subscripts, expr=change(self.expr), conditions=conditions)
 
 
 class PlainLoop(Struct, frozen=True):

@@ -9,6 +9,7 @@ from polyker.errors.base import failure
 from polyker.errors.gradients import INDEPENDENT, NO_FLOATS, NOT_A_NUMBER, NOT_AN_OUTPUT, NOT_VARIED
 from polyker.grad.adjoint import contributions, derivative
 from polyker.grad.bound import PlainLoop, PlainNode, PlainStatement, bound
+from polyker.grad.counts import with_counts
 from polyker.grad.derivation import Derivation, statements_in
 from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
@@ -91,7 +92,7 @@ def _begun(
     program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None
 ) -> tuple[Derivation, list[str], list[str]]:
     """Return a derivation with nothing made, the outputs and the inputs; raises ArgumentError for names that are none."""
-    source = with_terms(with_versions(bound(program, fixed)))
+    source = with_terms(with_versions(with_counts(bound(program, fixed))))
     floats = {name for name, dtype in source.dtypes.items() if dtype.kind == "f"}
     inputs, outputs = ([n for n in names if n in floats] for names in (program.inputs, program.outputs))
     for name in of or ():
@@ -105,11 +106,11 @@ def _begun(
             raise failure(NO_FLOATS, what=what)
     found = Derivation(program, fixed, source, writers_of(source))
     chosen = list(of or outputs)
+    reached = _behind(found, chosen)
     if wrt is None:
-        reached = _behind(found, chosen)
         wrt = [name for name in inputs if name in reached]
     for name in wrt:
-        if name not in _behind(found, chosen):
+        if name not in reached:
             raise failure(INDEPENDENT, of=", ".join(chosen), wrt=name)
     if not wrt:
         raise failure(INDEPENDENT, of=", ".join(chosen), wrt=", ".join(program.inputs))

@@ -1,4 +1,4 @@
-"""Give each value of a tensor that changes a place of its own, so that all values are there when derivatives ask for them.
+"""Array expansion: bring a program to single assignment form, in which all values are there when derivatives read them.
 
 Before: `A[i] = X[i]; for t in 0:T: B[i] = f(A[i]); A[i] = g(B[i])`. After: `A_0[i] = X[i]; A_s[0,i] = A_0[i];
 for t in 0:T: B_s[t,i] = f(A_s[t,i]); A_s[t+1,i] = g(B_s[t,i])`, then `A[i] = A_s[T,i]`.
@@ -121,9 +121,9 @@ def _after(pairs: isl.Map) -> isl.Map:
     return isl.Map.lex_gt(pairs.get_space().domain())
 
 
-def refused(s: PlainStatement, reason: str, advice: str = "") -> Exception:
+def refused(s: PlainStatement, reason: str) -> Exception:
     """Return the error for a statement of which there is no gradient."""
-    return failure(NO_REVERSE, span=s.own.span, tensor=s.target, reason=reason, advice=advice)
+    return failure(NO_REVERSE, span=s.own.span, tensor=s.target, reason=reason, advice="")
 
 
 def _groups(program: PlainProgram, nodes: Sequence[PlainNode], changing: frozenset[str]) -> dict[int, _Group]:
@@ -170,10 +170,7 @@ def _renamed(node: PlainNode, names: Mapping[str, str]) -> PlainNode:
         made = rebuild(e, change)
         return replace(made, tensor=names.get(made.tensor, made.tensor)) if isinstance(made, Read) else made
 
-    return replace(
-        node, target=names.get(node.target, node.target), subscripts=tuple(map(change, node.subscripts)),
-        expr=change(node.expr), conditions=tuple(map(change, node.conditions)),
-    )  # fmt: skip
+    return replace(node.rewritten(change), target=names.get(node.target, node.target))
 
 
 def _same(value: Expr, at: tuple[Expr, ...]) -> Expr:
@@ -353,7 +350,4 @@ class _Versions(Struct):
             version = own(e) if own is not None and e.tensor == node.target else versions[made.tensor]
             return replace(made, tensor=version.name, subscripts=(*version.prefix, *made.subscripts))
 
-        return replace(
-            node, subscripts=tuple(map(change, node.subscripts)), expr=change(node.expr),
-            conditions=tuple(map(change, node.conditions)),
-        )  # fmt: skip
+        return node.rewritten(change)

@@ -149,7 +149,8 @@ def test_what_has_no_gradient_says_so(text: str, kwargs: dict[str, Any], error: 
 
 
 @pytest.mark.parametrize(
-    "name", ["softmax", "max pool", "attention", "smallest", "cross entropy", "product", "gelu network"]
+    "name",
+    ["layer norm", "mean", "softmax", "max pool", "attention", "smallest", "cross entropy", "product", "gelu network"],
 )
 def test_gradients_of_f32_are_f32(name: str) -> None:
     text, shapes, sizes = OPERATORS[name]
