@@ -17,7 +17,7 @@ from polyker.codegen.cuda import nvrtc
 from polyker.errors import GatherError
 from polyker.pipeline import gpu as gpu_pipeline
 from polyker.record.codec import decode, encode
-from polyker.record.host_code import HostCode, HostLoop, LaunchRecord
+from polyker.record.host_code import HostBranch, HostCode, HostLoop, LaunchRecord
 from polyker.record.records import KernelRecord
 from tests.artifacts import compiled_of
 from tests.gpu.stub import build
@@ -29,6 +29,10 @@ PROGRAMS = {
     "time": (
         "heat(X: f32[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n"
         "        B[i] = (A[i-1; pad=0] + A[i+1; pad=0]) / 2 for i in 0:N\n        A[i] = B[i]",
+        {"X": (70,)},
+    ),
+    "steps": (
+        "f(X: f32[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n        A[i] = A[i] * 2 + t for i in 0:N",
         {"X": (70,)},
     ),
     "gather": ("O[i,j] = X[I[i],j]", {"X": (9, 20), "I": (31,)}),
@@ -46,7 +50,7 @@ def arrays_of(name):
 def run(name):
     """Return the kernel for symbolic sizes, and its results."""
     arrays = arrays_of(name)
-    if name == "time":
+    if name in ("time", "steps"):
         return ran(pk.op(PROGRAMS[name][0]).compile(target="cuda"), arrays, T=3)
     types = {n: pk.i64["m"] if n == "I" else pk.f32[tuple(f"{n}{d}" for d in range(a.ndim))] for n, a in arrays.items()}
     if name == "product":
@@ -84,13 +88,19 @@ def test_a_guard_of_a_kernel_from_the_disk_tells_what_it_found(folder, device):
         kernel(**arrays)
 
 
+def test_the_launches_are_those_of_loops_and_of_both_ways_of_a_branch():
+    one, two, three = (LaunchRecord(f"kernel{n}", (1, 1, 1), (1, 1, 1), (), (), False, 0) for n in range(3))
+    branch = HostBranch(("lt", "t", 2), (one,), (two,))
+    assert [*HostCode(("n",), (), (HostLoop("t", 0, "n", 1, (branch,)), three)).launches()] == [one, two, three]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_record_of_what_the_host_does_is_the_same_after_json(name, device):
     kernel, _ = run(name)
     record = compiled_of(kernel).executable().record
     assert decode(KernelRecord, encode(record)).host == record.host is not None
     assert isinstance(record.host, HostCode) and all(isinstance(s, LaunchRecord) for s in record.host.launches())
-    assert any(isinstance(s, HostLoop) for s in record.host.body) is (name == "time")
+    assert any(isinstance(s, HostLoop) for s in record.host.body) is (name in ("time", "steps"))
 
 
 def test_another_gpu_takes_another_kernel(folder, device, monkeypatch):
