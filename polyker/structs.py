@@ -7,7 +7,7 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 
 class PartlyCompared(Struct, frozen=True, eq=False):
@@ -53,11 +53,4 @@ def _value(cls: type[PartlyCompared]) -> Callable[[PartlyCompared], tuple[object
 if TYPE_CHECKING:  # mypy checks what this one is given
     from dataclasses import replace as replace
 else:
-
-    def replace(value: Struct, /, **changes: object) -> Struct:
-        """Return a struct with some fields changed, which has none of what the other found out of itself once."""
-        made = structs.replace(value, **changes)
-        kept = getattr(made, "__dict__", None)  # of cached properties: msgspec copies them
-        if kept:
-            kept.clear()
-        return made
+    from msgspec.structs import replace as replace
