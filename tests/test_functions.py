@@ -267,6 +267,7 @@ NAMED = {
     "polyker/export/plain_javascript.py": "functions of JavaScript",
     "polyker/grad/names.py": "counts of bits, whose arguments are integers",
     "polyker/grad/rules.py": "derivatives",
+    "polyker/grad/writers.py": "a 1 of the type of a term",
     "polyker/ir/functions/table.py": "the table",
     "polyker/ir/typing.py": "tests of numbers by their size, and the imaginary part of what is real",
     "polyker/reference/functions.py": "the remainder of Python's integers",
