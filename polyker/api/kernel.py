@@ -22,7 +22,7 @@ from polyker.options import UNSET, checked_seconds, split_keywords
 from polyker.process.jobs import load
 from polyker.record.codec import encode
 from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
-from polyker.runtime.arrays import Operand, on_torch, operand, torch_views
+from polyker.runtime.arrays import Operand, on_views, operand, views_of
 from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled
 from polyker.runtime.entry.direct import Direct
@@ -309,8 +309,10 @@ class _Calls:
             return result
         labels = self._signature.inputs
         kernel = self._kernel()
-        if kernel is not None and not self._owns_out and (views := torch_views(inputs, out)) is not None:
-            return on_torch(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
+        if kernel is not None and not self._owns_out and (views := views_of(inputs, out)) is not None:
+            result = on_views(kernel, () if self._plain >= 0 else labels, given, views, out, self._fields)
+            self._dispatch.offer(context, views, inputs, self._adopt)
+            return result
         operands, outs, wanted, kind = operands_of(self._signature, inputs, out)
         arrays, plan = self._compiled.run(operands, {**self._fixed, **given}, outs, self._options.scratch_bytes)
         if kind == "numpy":

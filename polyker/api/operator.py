@@ -28,7 +28,7 @@ from polyker.options import (
 )
 from polyker.process.jobs import load
 from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
-from polyker.runtime.arrays import Operand, on_torch, torch_views
+from polyker.runtime.arrays import Operand, on_views, views_of
 from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled, UnfinishedCalls
 from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
@@ -133,11 +133,13 @@ class Operator:
             if self._owns_out and out is not None and "out" in self._own(len(args)):
                 named, out = {**named, "out": out}, None
             inputs, given = self._matched(args, named)
-        if not self._owns_out and (views := torch_views(inputs, out)) is not None:
-            labels = () if self._plain >= 0 else self.signature.inputs
-            return on_torch(self, labels, given, views, out, self._fields)
         target = environment_target()
         context = (chosen, target, *given.items())
+        if not self._owns_out and (views := views_of(inputs, out)) is not None:
+            labels = () if self._plain >= 0 else self.signature.inputs
+            result = on_views(self, labels, given, views, out, self._fields)
+            self._dispatch.offer(context, views, inputs, self._adopt)
+            return result
         if interpreting():
             return self._interpreted(inputs, given, out, chosen)
         result = self._dispatch.attempt(context, inputs, out, self._adopt)

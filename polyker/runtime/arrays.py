@@ -17,7 +17,7 @@ from polyker.errors.calls import (
     NOT_READABLE,
 )
 from polyker.errors.given import is_a, shown, type_name
-from polyker.ir.dtypes import DType, TensorType, bool_, c128, f64, from_numpy, i64, u64
+from polyker.ir.dtypes import DType, TensorType, bf16, bool_, c128, f64, from_numpy, i64, u64
 from polyker.process.jobs import load
 from polyker.runtime.kinds import Array, check_extent, is_masked, kind_of, masked_array, short, unknown_type
 
@@ -174,6 +174,9 @@ def _wrapped(array: Array, kind: str, like: object) -> Any:
                 return jax.numpy.asarray(array)
             return jax.dlpack.from_dlpack(array)
         case _:
+            found = _exchanged_copy(array, like)
+            if found is not None:
+                return found
             namespace = getattr(like, "__array_namespace__", None)
             if namespace is None:
                 return array if array.ndim else array[()]
@@ -181,34 +184,86 @@ def _wrapped(array: Array, kind: str, like: object) -> Any:
             return module.from_dlpack(array) if hasattr(module, "from_dlpack") else module.asarray(array)
 
 
-def torch_views(inputs: Sequence[Any], out: Any) -> tuple[list[Any], Any] | None:
-    """Return plain tensors of torch as numpy's views of them, with the numbers among them, and `out`.
+def _exchanged_copy(array: Array, like: object) -> Any:
+    """Return an array as a new tensor of the library of `like` by its C exchange API, None where it has none."""
+    if getattr(type(like), "__dlpack_c_exchange_api__", None) is None:
+        return None
+    load("polyker.runtime.exchange.classes")
+    from polyker.runtime.exchange.classes import exchange_class
+
+    found, dtype = exchange_class(type(like)), from_numpy(array.dtype)
+    return None if found is None or dtype is None else found.copied(array, dtype)
+
+
+class Views(Struct, frozen=True):
+    """NumPy's views of the tensors of a call, with the numbers among them, and of its `out`; `like`: the first tensor."""
+
+    inputs: list[Any]
+    out: Any
+    kind: str
+    like: object
+
+
+def views_of(inputs: Sequence[Any], out: Any) -> Views | None:
+    """Return plain tensors of torch, or of a library with the C exchange API of DLPack, as NumPy's views of them.
 
     None where there is no tensor among the inputs, or anything else: what is to be refused is refused elsewhere.
     """
-    torch: Any = sys.modules.get("torch")
-    tensor = getattr(torch, "Tensor", None)
-    if tensor is None or not any(type(v) is tensor for v in inputs):
+    like = next((v for v in inputs if type(v) not in _NO_TENSORS and type(v) not in NUMBERS), None)
+    if like is None:
         return None
+    torch: Any = sys.modules.get("torch")
+    classes = () if torch is None or not hasattr(torch, "nn") else (torch.Tensor, torch.nn.Parameter)
     views: dict[int, Array] = {}  # one argument given twice is one array
     several = type(out) is tuple
     given = out if several else () if out is None else (out,)
     try:
-        if torch.autograd.forward_ad._current_level >= 0 or any(type(v) is tensor and v.is_inference() for v in given):
+        is_torch = type(like) in classes
+        if not is_torch and getattr(type(like), "__dlpack_c_exchange_api__", None) is None:
             return None
-        for value in (*inputs, *given):
-            if type(value) is tensor:
-                views[id(value)] = view = value.numpy()
-                if view.flags.owndata and view.size:  # numpy's own memory, where a tensor has none
+        if is_torch and torch.autograd.forward_ad._current_level >= 0:
+            return None
+        if is_torch and any(type(v) in classes and v.is_inference() for v in given):
+            return None
+        for k, value in enumerate((*inputs, *given)):
+            if type(value) in classes if is_torch else type(value) is type(like):
+                view = _torch_view(torch, value) if is_torch else _exchange_view(value, is_out=k >= len(inputs))
+                if view is None:
                     return None
+                views[id(value)] = view
             elif type(value) not in (int, float, complex) and type(value) not in NUMBERS:
                 return None
+        kind = kind_of(like)
     except Exception:  # it requires grad, lies on a device, has a lazy sign, or a type that numpy has not
         return None
     outs = tuple(views.get(id(v)) for v in given)
     if any(v is None for v in outs):
         return None
-    return [views.get(id(v), v) for v in inputs], outs if several else outs[0] if given else None
+    return Views([views.get(id(v), v) for v in inputs], outs if several else outs[0] if given else None, kind, like)
+
+
+_NO_TENSORS = frozenset((np.ndarray, bool, int, float, complex, list, tuple))
+
+
+def _torch_view(torch: Any, value: Any) -> Array | None:
+    """Return a view of a plain tensor of torch, None where it is to be looked at more closely; raises what torch raises."""
+    if value.requires_grad:
+        if torch.is_grad_enabled():
+            return None
+        value = value.detach()
+    if value.dtype is torch.bfloat16:
+        view: Array | None = None if value.is_neg() else value.view(torch.int16).numpy()
+    else:
+        view = value.numpy()
+    if view is None or (view.flags.owndata and view.size):  # numpy's own memory, where a tensor has none
+        return None
+    return view.view(bf16.numpy) if value.dtype is torch.bfloat16 else view
+
+
+def _exchange_view(value: Any, *, is_out: bool) -> Array | None:
+    """Return a view of another library's tensor, None where a kernel would read a copy."""
+    found = operand(value, "", "out" if is_out else None)
+    return found.array if found.array is found.original else None
 
 
 def note_written(outs: Sequence[Any]) -> None:
@@ -219,20 +274,15 @@ def note_written(outs: Sequence[Any]) -> None:
         torch.autograd.graph.increment_version(tensors)
 
 
-def on_torch(
-    call: Callable[..., Any],
-    labels: Sequence[str],
-    given: Mapping[str, int],
-    views: tuple[list[Any], Any],
-    out: Any,
-    result_tuple: Any,
+def on_views(
+    call: Callable[..., Any], labels: Sequence[str], given: Mapping[str, int], views: Views, out: Any, result_tuple: Any
 ) -> Any:
     """Return what a call on such views comes to as the caller of the tensors gets it; no `labels`: they go by position."""
-    inputs, named = views[0], dict(zip(labels, views[0], strict=True)) if labels else {}
-    result = call(*(() if labels else inputs), **named, **given, out=views[1])
-    if out is not None:
+    named = dict(zip(labels, views.inputs, strict=True)) if labels else {}
+    result = call(*(() if labels else views.inputs), **named, **given, out=views.out)
+    if out is not None and views.kind == "torch":
         note_written(out if type(out) is tuple else (out,))
     if result_tuple is None:
         given = out[0] if type(out) is tuple else out
-        return wrap(np.asarray(result), "torch", None) if given is None else given
-    return result_tuple(*((wrap(np.asarray(r), "torch", None) for r in result) if out is None else out))
+        return wrap(np.asarray(result), views.kind, views.like) if given is None else given
+    return result_tuple(*((wrap(np.asarray(r), views.kind, views.like) for r in result) if out is None else out))

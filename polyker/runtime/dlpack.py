@@ -22,7 +22,9 @@ _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _BFLOAT = 4  # kDLBfloat
 
 
-class _Tensor(ctypes.Structure):
+class DlTensor(ctypes.Structure):
+    """DLTensor of dlpack.h."""
+
     _fields_ = [
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -37,14 +39,16 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-class _Versioned(ctypes.Structure):
+class Managed(ctypes.Structure):
+    """DLManagedTensorVersioned of dlpack.h."""
+
     _fields_ = [
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", DlTensor),
     ]
 
 
@@ -130,6 +134,13 @@ def exported(value: Any, stream: int | None, *, in_place: bool = False) -> Array
             if not version:
                 raise
     tensor, flags = _read(capsule)
+    # Before versions no capsule said whether it can be written: NumPy takes such arrays as read-only.
+    read_only = stream is None if flags is None else bool(flags & _READ_ONLY)
+    return memory_of(tensor, read_only=read_only, is_copy=bool((flags or 0) & _IS_COPY), keep=capsule)
+
+
+def memory_of(tensor: DlTensor, *, read_only: bool, is_copy: bool, keep: object) -> ArrayMemory:
+    """Return the memory that a struct of DLPack describes; raises ValueError for what is no shape."""
     if not 0 <= tensor.ndim <= _MAX_DIMENSIONS:
         raise ValueError(f"an array of {tensor.ndim} dimensions")
     shape = tuple(tensor.shape[d] for d in range(tensor.ndim))
@@ -140,30 +151,28 @@ def exported(value: Any, stream: int | None, *, in_place: bool = False) -> Array
         strides = tuple(size * tensor.strides[d] for d in range(tensor.ndim))
     else:
         strides = dense(shape, size)
-    # Before versions no capsule said whether it can be written: NumPy takes such arrays as read-only.
-    read_only = stream is None if flags is None else bool(flags & _READ_ONLY)
     return ArrayMemory(
         (tensor.data or 0) + tensor.byte_offset, shape, strides, _dtype(tensor), read_only,
-        tensor.device_type, tensor.device_id, bool((flags or 0) & _IS_COPY), capsule,
+        tensor.device_type, tensor.device_id, is_copy, keep,
     )  # fmt: skip
 
 
-def _read(capsule: Any) -> tuple[_Tensor, int | None]:
+def _read(capsule: Any) -> tuple[DlTensor, int | None]:
     api = ctypes.pythonapi
     is_valid, pointer = api.PyCapsule_IsValid, api.PyCapsule_GetPointer
     is_valid.argtypes, is_valid.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
     pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
     if is_valid(capsule, b"dltensor_versioned"):
-        found = _Versioned.from_address(pointer(capsule, b"dltensor_versioned"))
+        found = Managed.from_address(pointer(capsule, b"dltensor_versioned"))
         if found.major > 1:
             raise ValueError(f"a capsule of version {found.major}")
         return found.tensor, int(found.flags)
     if is_valid(capsule, b"dltensor"):
-        return _Tensor.from_address(pointer(capsule, b"dltensor")), None
+        return DlTensor.from_address(pointer(capsule, b"dltensor")), None
     raise ValueError("not a capsule of DLPack, or one that is used already")
 
 
-def _dtype(tensor: _Tensor) -> DType | str:
+def _dtype(tensor: DlTensor) -> DType | str:
     found = None
     if tensor.lanes == 1:
         kind = _KINDS.get(tensor.code)
@@ -175,3 +184,14 @@ def _dtype(tensor: _Tensor) -> DType | str:
             except TypeError:
                 found = None
     return found or f"of DLPack code {tensor.code}, {tensor.bits} bits and {tensor.lanes} lanes"
+
+
+def element_code(dtype: DType) -> int:
+    """Return an element type as a DLDataType: code, bits and lanes from the low bits on.
+
+    >>> from polyker.ir.dtypes import f32
+    >>> hex(element_code(f32))
+    '0x12002'
+    """
+    kind = _BFLOAT if dtype is bf16 else next(code for code, letter in _KINDS.items() if letter == dtype.numpy.kind)
+    return kind | dtype.itemsize * 8 << 8 | 1 << 16

@@ -320,7 +320,7 @@ def detached(tensor: Any) -> Any:
 def _plain(torch: Any, given: Given) -> Any:
     """Return a tensor on the same memory that is of no subclass; raises ArgumentError where a derivative would be lost."""
     base, tensor = torch.Tensor, given.value
-    if base.requires_grad.__get__(tensor):
+    if base.requires_grad.__get__(tensor) and torch.is_grad_enabled():
         raise failure(REQUIRES_GRAD, name=given.name)
     if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
         raise given.refused("it has a tangent, and polyker carries no derivative on")

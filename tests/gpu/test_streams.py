@@ -317,6 +317,7 @@ def test_tensors_of_torch_run_on_its_current_stream_and_results_belong_to_the_ca
     torch.Tensor, torch.float64 = Torch, "float64"
     forward = SimpleNamespace(_current_level=-1, unpack_dual=lambda tensor: SimpleNamespace(tangent=None))
     torch.autograd = SimpleNamespace(forward_ad=forward)
+    torch.is_grad_enabled = lambda: True
     torch.empty = lambda shape, dtype, device: Torch(np.empty(shape, dtype))
     torch.cuda = SimpleNamespace(
         current_stream=lambda device: SimpleNamespace(cuda_stream=21),

@@ -1,8 +1,9 @@
 """Emit the entry from Python to a kernel: one function of CPython's vectorcall convention, once a process.
 
 It knows no kernel. What a call must look like stands in tables that the run time fills (codegen.llvm.jit.call_table): it reads
-element type, shape and strides from the arrays' own structs, compares them with each row, and calls the row's kernel. A call that
-no row fits is handed on, arguments untouched, to `slow`; so every check that fails here costs time alone.
+element type, shape and strides from the structs of NumPy's arrays, and of other libraries' tensors by their exchange API
+(call_exchange), compares them with each row, and calls the row's kernel. A call that no row fits is handed on, arguments
+untouched, to `slow`; so every check that fails here costs time alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from string import Template
 
 from polyker.codegen.llvm.jit import binding as llvm
+from polyker.codegen.llvm.jit.call_exchange import EXCHANGE
 from polyker.codegen.llvm.jit.call_match import MATCH
 from polyker.codegen.llvm.jit.call_run import RUN
 from polyker.codegen.llvm.jit.call_scratch import SCRATCH
@@ -20,11 +22,14 @@ from polyker.codegen.llvm.jit.call_table import (
     WARN_ON_WRITE,
     WRITEABLE,
     ApiWord,
+    CheckWord,
+    ClassWord,
     Objects,
     ParameterKind,
     RecordWord,
     RowWord,
     TableWord,
+    WatchWord,
 )
 from polyker.codegen.llvm.jit.own import own_library
 from polyker.record.status import KEPT_SCRATCH_BYTES
@@ -36,12 +41,13 @@ entry:
   %sorted = alloca [$NAMES x ptr]
   %scalars = alloca [$NAMES x i64]
   %pointers = alloca [$POINTERS x ptr]
+  %tensors = alloca [$SLOTS x [6 x i64]]
+  %classes = alloca [$SLOTS x ptr]
   %holder = call ptr @field(ptr %self, i64 $item)
   %table = call ptr @field(ptr %holder, i64 $data)
   %api = call ptr @pointer(ptr %table, i64 $TableWord_API)
   %count = call i64 @word(ptr %table, i64 $TableWord_COUNT)
   %positional = call i64 @word(ptr %table, i64 $TableWord_POSITIONAL)
-  %rows = call i64 @word(ptr %table, i64 $TableWord_ROWS)
   %many = icmp ugt i64 %nargs, %positional
   br i1 %many, label %slow, label %keywords
 keywords:
@@ -93,8 +99,8 @@ search: ; names of parameters given by position cannot be given again: the searc
   %p.end = icmp eq i64 %p, %count
   br i1 %p.end, label %slow, label %look
 look:
-  %known = call ptr @pointer(ptr %table, i64 $TableWord_NAMES)
-  %candidate = call ptr @pointer(ptr %known, i64 %p)
+  %known.names = call ptr @pointer(ptr %table, i64 $TableWord_NAMES)
+  %candidate = call ptr @pointer(ptr %known.names, i64 %p)
   %found = icmp eq ptr %candidate, %key
   br i1 %found, label %assign, label %other
 other:
@@ -107,15 +113,30 @@ assign:
 match:
   %arguments = phi ptr [ %args, %bare ], [ %sorted, %keyword ]
   %target = phi ptr [ null, %bare ], [ %out, %keyword ]
+  %known = call i64 @word(ptr %table, i64 $TableWord_CLASS_COUNT)
+  %of.numpy = icmp eq i64 %known, 0
+  br i1 %of.numpy, label %search.rows, label %read
+read:
+  %codes.read = call i64 @read_tensors(ptr %table, ptr %arguments, ptr %target, ptr %tensors, ptr %classes)
+  switch i64 %codes.read, label %search.rows [
+    i64 0, label %slow
+    i64 -1, label %raised
+  ]
+raised:
+  ret ptr null
+search.rows:
+  %codes = phi i64 [ 0, %match ], [ %codes.read, %read ]
+  %rows = call i64 @word(ptr %table, i64 $TableWord_ROWS)
   br label %try
 try:
-  %t = phi i64 [ 0, %match ], [ %t.next, %again ]
+  %t = phi i64 [ 0, %search.rows ], [ %t.next, %again ]
   %t.end = icmp eq i64 %t, %rows
   br i1 %t.end, label %slow, label %row
 row:
   %row.index = add i64 %t, $TableWord_ROW
   %found.row = call ptr @pointer(ptr %table, i64 %row.index)
-  %verdict = call i64 @fits(ptr %table, ptr %found.row, ptr %arguments, ptr %target, ptr %pointers, ptr %scalars)
+  %verdict = call i64 @fits(ptr %table, ptr %found.row, ptr %arguments, ptr %target, ptr %pointers, ptr %scalars,
+                           ptr %tensors, ptr %classes, i64 %codes)
   switch i64 %verdict, label %slow [
     i64 0, label %again
     i64 1, label %go
@@ -124,7 +145,7 @@ again:
   %t.next = add i64 %t, 1
   br label %try
 go:
-  %result = call ptr @run(ptr %table, ptr %found.row, ptr %arguments, ptr %target, ptr %pointers)
+  %result = call ptr @run(ptr %table, ptr %found.row, ptr %arguments, ptr %target, ptr %pointers, ptr %tensors)
   %handed = icmp eq ptr %result, %table
   br i1 %handed, label %slow, label %done
 done:
@@ -151,14 +172,17 @@ def entry_text(triple: str, objects: Objects) -> str:
     places = {name: getattr(objects, name) for name in objects.__struct_fields__}
     numbers = {
         f"{words.__name__}_{w.name}": w.value
-        for words in (ApiWord, TableWord, RowWord, RecordWord, ParameterKind)
+        for words in (ApiWord, TableWord, RowWord, RecordWord, ParameterKind, ClassWord, WatchWord, CheckWord)
         for w in words
     }
-    return Template("\n".join(('target triple = "$triple"', MATCH, SCRATCH, RUN, CALL))).substitute(
+    return Template("\n".join(('target triple = "$triple"', MATCH, EXCHANGE, SCRATCH, RUN, CALL))).substitute(
         places,
         **numbers,
         triple=triple,
         record_words=len(RecordWord),
+        check_words=len(CheckWord),
+        watch_words=len(WatchWord),
+        SLOTS=NAMES + OUTPUTS,
         access=WRITEABLE | WARN_ON_WRITE,
         writeable=WRITEABLE,
         NAMES=NAMES,

@@ -85,7 +85,8 @@ no:
 
 ; Whether a row fits the arguments: 0 no, 1 yes, 2 leave the call to the slow path. Fills %pointers and %scalars.
 ; The plan of a row is None once it is gone, and has no references while it goes.
-define internal i64 @fits(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers, ptr %scalars) {
+define internal i64 @fits(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers, ptr %scalars,
+                         ptr %tensors, ptr %classes, i64 %codes) {
 entry:
   %overflow = alloca i32
   %weak = call ptr @pointer(ptr %row, i64 $RowWord_PLAN)
@@ -124,6 +125,7 @@ given:
   %scalar = getelementptr i64, ptr %scalars, i64 %k
   switch i64 %kind, label %integer [
     i64 $ParameterKind_ARRAY, label %array
+    i64 $ParameterKind_TENSOR, label %tensor
     i64 $ParameterKind_FLOAT_F64, label %float
     i64 $ParameterKind_FLOAT_F32, label %float
     i64 $ParameterKind_SCALAR, label %numpy
@@ -136,11 +138,20 @@ lying:
   %data.a = call ptr @field(ptr %a, i64 $data)
   br label %placed
 placed:
-  %data = phi ptr [ %data.a, %lying ], [ %data.n, %held ]
+  %data = phi ptr [ %data.a, %lying ], [ %data.n, %held ], [ %data.t, %viewed ]
   store ptr %data, ptr %place
   %address = ptrtoint ptr %data to i64
   %seen = or i64 %bits, %address
   br label %advance
+tensor:
+  %tensor.at = getelementptr [6 x i64], ptr %tensors, i64 %k
+  %class.t = call ptr @pointer(ptr %classes, i64 %k)
+  %start.t = call i64 @tensor_like(ptr %tensor.at, ptr %class.t, ptr %row, ptr %record, i64 %codes)
+  %is.t = icmp ne i64 %start.t, 0
+  br i1 %is.t, label %viewed, label %no
+viewed:
+  %data.t = inttoptr i64 %start.t to ptr
+  br label %placed
 numpy:
   %type.n = call ptr @field(ptr %a, i64 $type)
   %wanted.n = call ptr @pointer(ptr %record, i64 $RecordWord_DTYPE)
@@ -261,6 +272,26 @@ written:
   %mine.out = call ptr @item(ptr %out, i64 %number.out, i64 %r)
   %result.at = mul i64 %r, $record_words
   %result = getelementptr i64, ptr %results, i64 %result.at
+  %library.out = call ptr @pointer(ptr %row, i64 $RowWord_CLASS)
+  %of.numpy = icmp eq ptr %library.out, null
+  br i1 %of.numpy, label %array.out, label %tensor.out
+tensor.out:
+  %slot.out = add i64 %r, $NAMES
+  %tensor.out.at = getelementptr [6 x i64], ptr %tensors, i64 %slot.out
+  %class.tensor = call ptr @pointer(ptr %classes, i64 %slot.out)
+  %known.out = icmp ne ptr %class.tensor, null
+  br i1 %known.out, label %read.out, label %no
+read.out: ; itself, and not the one item of a tuple
+  %its.type = call ptr @pointer(ptr %class.tensor, i64 $ClassWord_TYPE)
+  %mine.type = call ptr @field(ptr %mine.out, i64 $type)
+  %itself.out = icmp eq ptr %its.type, %mine.type
+  br i1 %itself.out, label %like.out, label %no
+like.out:
+  %start.tensor = call i64 @tensor_like(ptr %tensor.out.at, ptr %class.tensor, ptr %row, ptr %result, i64 %codes)
+  %is.tensor = icmp ne i64 %start.tensor, 0
+  %base.tensor = inttoptr i64 %start.tensor to ptr
+  br i1 %is.tensor, label %ranges, label %no
+array.out:
   %fitting = call i1 @is_like(ptr %mine.out, ptr %table, ptr %result)
   br i1 %fitting, label %flagged, label %no
 flagged:
@@ -268,9 +299,10 @@ flagged:
   %flags = load i32, ptr %flags.at
   %access = and i32 %flags, $access
   %writeable = icmp eq i32 %access, $writeable
+  %base.array = call ptr @field(ptr %mine.out, i64 $data)
   br i1 %writeable, label %ranges, label %slow
 ranges:
-  %base = call ptr @field(ptr %mine.out, i64 $data)
+  %base = phi ptr [ %base.array, %flagged ], [ %base.tensor, %like.out ]
   %before.out = add i64 %passed, %r
   %base.at = getelementptr ptr, ptr %pointers, i64 %before.out
   store ptr %base, ptr %base.at

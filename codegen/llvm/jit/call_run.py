@@ -9,12 +9,14 @@ the row in the table, and drops the plan. So what is used after such a call is h
 | PyArray_CopyInto | in large copies, and where a conversion calls | row, addresses, arguments |
 | PyMem_RawMalloc | no | row |
 | the kernel | where the row says so, by PyEval_SaveThread | guards of the plan, results, table |
+| the library that makes tensors of new results | as it likes | results, table, class |
+| what is told of an `out` that was written to | yes: it runs Python | results, table |
 | PyArray_Return, the class of results, FAILED, Py_DecRef | yes: they run Python | results, table |
 
 The plan is held from the first line until its kernel has run, and it keeps its rows (runtime.entry.tables). Whoever calls a
 function holds its arguments, `out`, and the callable with its table, which never gets another one. New results are this
 function's own. Between the look for a row and the first line here nothing of this kind is called: numbers that are read are
-of exact types (call_match).
+of exact types (call_match), and tensors are read before (call_exchange). A table keeps the classes that it has known.
 """
 
 RUN = """\
@@ -37,11 +39,13 @@ done:
 }
 
 ; Run a row that fits. Returns a new reference, null with an error set, or %table to leave the call to the slow path.
-define internal ptr @run(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers) {
+define internal ptr @run(ptr %table, ptr %row, ptr %arguments, ptr %out, ptr %pointers, ptr %tensors) {
 entry:
   %fresh = alloca [$OUTPUTS x ptr]
+  %blocks = alloca [$OUTPUTS x ptr] ; of new tensors, until they are the library's
   %report = alloca [3 x ptr]
   store [$OUTPUTS x ptr] zeroinitializer, ptr %fresh
+  store [$OUTPUTS x ptr] zeroinitializer, ptr %blocks
   %api = call ptr @pointer(ptr %table, i64 $TableWord_API)
   %incref = call ptr @pointer(ptr %api, i64 $ApiWord_INCREF)
   %decref = call ptr @pointer(ptr %api, i64 $ApiWord_DECREF)
@@ -52,6 +56,8 @@ entry:
   %passed = call i64 @word(ptr %row, i64 $RowWord_PASSED)
   %count = call i64 @word(ptr %row, i64 $RowWord_OUTPUTS)
   %results = call ptr @pointer(ptr %row, i64 $RowWord_RESULTS)
+  %library = call ptr @pointer(ptr %row, i64 $RowWord_CLASS)
+  %of.numpy = icmp eq ptr %library, null
   %behind = getelementptr ptr, ptr %pointers, i64 %passed
   %given = icmp ne ptr %out, null
   %owned = select i1 %given, i64 0, i64 %count
@@ -63,6 +69,17 @@ make:
 new:
   %at = mul i64 %k, $record_words
   %record = getelementptr i64, ptr %results, i64 %at
+  br i1 %of.numpy, label %new.array, label %new.tensor
+new.tensor:
+  %new.block = call ptr @new_block(ptr %api, ptr %record)
+  %block.at = getelementptr ptr, ptr %blocks, i64 %k
+  store ptr %new.block, ptr %block.at
+  %got = icmp ne ptr %new.block, null
+  br i1 %got, label %made.tensor, label %hand_on
+made.tensor:
+  %elements = call ptr @pointer(ptr %new.block, i64 4)
+  br label %made
+new.array:
   %dtype = call ptr @pointer(ptr %record, i64 $RecordWord_DTYPE)
   %rank = call i64 @word(ptr %record, i64 $RecordWord_RANK)
   %rank.short = trunc i64 %rank to i32
@@ -73,9 +90,12 @@ new:
   %array.at = getelementptr ptr, ptr %fresh, i64 %k
   store ptr %array, ptr %array.at
   %there = icmp ne ptr %array, null
-  br i1 %there, label %made, label %undone
+  br i1 %there, label %made.array, label %undone
+made.array:
+  %elements.array = call ptr @field(ptr %array, i64 $data)
+  br label %made
 made:
-  %data = call ptr @field(ptr %array, i64 $data)
+  %data = phi ptr [ %elements, %made.tensor ], [ %elements.array, %made.array ]
   %data.at = getelementptr ptr, ptr %behind, i64 %k
   store ptr %data, ptr %data.at
   %k.next = add i64 %k, 1
@@ -91,6 +111,24 @@ origin:
   %inout = icmp sge i64 %source, 0
   br i1 %inout, label %copy, label %copied
 copy:
+  br i1 %of.numpy, label %copy.array, label %copy.tensor
+copy.tensor:
+  %tensor = getelementptr [6 x i64], ptr %tensors, i64 %source
+  %tensor.start = call i64 @start_of(ptr %tensor)
+  %place.at = getelementptr i64, ptr %behind, i64 %c
+  %place.start = load i64, ptr %place.at
+  %is.same = icmp eq i64 %tensor.start, %place.start
+  br i1 %is.same, label %copied, label %move
+move:
+  %movable = call i64 @word(ptr %c.record, i64 $RecordWord_MOVABLE)
+  %may.move = icmp ne i64 %movable, 0
+  br i1 %may.move, label %moved, label %hand_on
+moved:
+  %c.bytes = call i64 @word(ptr %c.record, i64 $RecordWord_BYTES)
+  %memmove = call ptr @pointer(ptr %api, i64 $ApiWord_MOVE)
+  %ignored = call ptr %memmove(i64 %place.start, i64 %tensor.start, i64 %c.bytes)
+  br label %copied
+copy.array:
   %from = call ptr @pointer(ptr %arguments, i64 %source)
   %own = call ptr @pointer(ptr %fresh, i64 %c)
   br i1 %given, label %theirs.copy, label %chosen
@@ -98,7 +136,7 @@ theirs.copy:
   %given.one = call ptr @item(ptr %out, i64 %count, i64 %c)
   br label %chosen
 chosen:
-  %into = phi ptr [ %own, %copy ], [ %given.one, %theirs.copy ]
+  %into = phi ptr [ %own, %copy.array ], [ %given.one, %theirs.copy ]
   %itself = icmp eq ptr %from, %into
   br i1 %itself, label %copied, label %transfer
 transfer:
@@ -166,8 +204,59 @@ judge:
   br i1 %success, label %finish, label %fail
 finish:
   call void %decref(ptr %plan)
-  br i1 %given, label %theirs, label %scalars
+  br i1 %given, label %theirs, label %mine
+mine:
+  br i1 %of.numpy, label %scalars, label %wrap
+wrap: ; a block becomes a tensor of the library, whatever its number of dimensions
+  %w = phi i64 [ 0, %mine ], [ %w.next, %wrapped ]
+  %w.all = icmp eq i64 %w, %count
+  br i1 %w.all, label %deliver, label %convert
+convert:
+  %w.block.at = getelementptr ptr, ptr %blocks, i64 %w
+  %w.block = load ptr, ptr %w.block.at
+  store ptr null, ptr %w.block.at ; the library's from now on, also where it fails
+  %make.tensor = call ptr @pointer(ptr %library, i64 $ClassWord_MAKE)
+  %w.at = getelementptr ptr, ptr %fresh, i64 %w
+  %unmade = call i32 %make.tensor(ptr %w.block, ptr %w.at)
+  %is.made = icmp eq i32 %unmade, 0
+  br i1 %is.made, label %wrapped, label %unwrapped.tensor
+unwrapped.tensor:
+  store ptr null, ptr %w.at
+  br label %error
+wrapped:
+  %w.next = add i64 %w, 1
+  br label %wrap
 theirs:
+  br i1 %of.numpy, label %give.back, label %tell
+tell:
+  %written = call ptr @pointer(ptr %library, i64 $ClassWord_WRITTEN)
+  %silent = icmp eq ptr %written, null
+  br i1 %silent, label %give.back, label %telling
+telling:
+  %single.given = icmp eq i64 %count, 1
+  br i1 %single.given, label %packed, label %telling.all
+packed:
+  %pack = call ptr @pointer(ptr %api, i64 $ApiWord_PACK)
+  %packed.out = call ptr (i64, ...) %pack(i64 1, ptr %out)
+  %is.packed = icmp ne ptr %packed.out, null
+  br i1 %is.packed, label %telling.one, label %error
+telling.one:
+  store ptr %packed.out, ptr %report
+  %noted.one = call ptr %vectorcall(ptr %written, ptr %report, i64 1, ptr null)
+  call void %decref(ptr %packed.out)
+  br label %noted.any
+telling.all:
+  store ptr %out, ptr %report
+  %noted.all = call ptr %vectorcall(ptr %written, ptr %report, i64 1, ptr null)
+  br label %noted.any
+noted.any:
+  %noted = phi ptr [ %noted.one, %telling.one ], [ %noted.all, %telling.all ]
+  %is.noted = icmp ne ptr %noted, null
+  br i1 %is.noted, label %told, label %error
+told:
+  call void %decref(ptr %noted)
+  br label %give.back
+give.back:
   %tuple.given = icmp ne i64 %count, 1
   br i1 %tuple.given, label %regather, label %same
 regather:
@@ -179,7 +268,7 @@ same:
   call void %incref(ptr %out)
   ret ptr %out
 scalars: ; a 0-d result is returned as a scalar
-  %r = phi i64 [ 0, %finish ], [ %r.next, %next ]
+  %r = phi i64 [ 0, %mine ], [ %r.next, %next ]
   %r.all = icmp eq i64 %r, %count
   br i1 %r.all, label %deliver, label %shaped
 shaped:
@@ -238,9 +327,11 @@ undone:
   call void %decref(ptr %plan)
   br label %error
 error:
+  call void @free_blocks(ptr %blocks)
   call void @release(ptr %api, ptr %fresh, i64 $OUTPUTS)
   ret ptr null
 hand_on:
+  call void @free_blocks(ptr %blocks)
   call void %decref(ptr %plan)
   call void @release(ptr %api, ptr %fresh, i64 $OUTPUTS)
   ret ptr %table

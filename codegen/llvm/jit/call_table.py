@@ -12,6 +12,7 @@ from enum import IntEnum, auto
 from msgspec import Struct
 
 NAMES, OUTPUTS, POINTERS, ROWS = 16, 8, 64, 16  # most parameters, outputs, pointers a kernel takes, rows of a table
+CLASSES = 4  # most classes of tensors that a table knows (chosen)
 
 
 class _WordOffsets(IntEnum):
@@ -36,6 +37,11 @@ class ApiWord(_WordOffsets):
     EMPTY = auto()  # PyArray_Empty
     RETURN = auto()  # PyArray_Return
     COPY = auto()  # PyArray_CopyInto
+    CLEAR = auto()  # PyErr_Clear
+    MATCHES = auto()  # PyErr_ExceptionMatches
+    LOOK_UP = auto()  # PyDict_GetItem
+    MOVE = auto()  # memmove
+    PACK = auto()  # PyTuple_Pack
     SPARE = auto()  # the block of scratch memory that is kept (llvm.jit.call_scratch), null while a call has it
 
 
@@ -56,6 +62,10 @@ class TableWord(_WordOffsets):
     COUNT = auto()  # parameters
     NAMES = auto()  # their names, interned strings
     RESULT = auto()  # class that several results are an instance of
+    EXCEPTION = auto()  # the class Exception
+    CODES = auto()  # what elements tensors of the rows have, as RecordWord.CODES, and one bit more: never 0
+    CLASS_COUNT = auto()
+    CLASSES = auto()  # addresses of the classes of tensors that rows are for (ClassWord)
     ROWS = auto()
     ROW = auto()  # from here: the rows
 
@@ -73,6 +83,7 @@ class RowWord(_WordOffsets):
     MISALIGNED = auto()  # bits that no pointer may have set
     FRESH = auto()  # whether outputs may be new row-major arrays
     TAKES = auto()  # whether outputs may be given
+    CLASS = auto()  # the class of the first tensor (ClassWord), 0 where arrays are numpy's
     SCRATCH = auto()  # temporaries
     SCRATCH_BYTES = auto()
     SCRATCH_OFFSETS = auto()
@@ -85,19 +96,28 @@ class RecordWord(_WordOffsets):
     """One parameter or result."""
 
     KIND = auto()
-    DTYPE = auto()  # array: the dtype object; scalar of numpy: its type; size: its value
+    DTYPE = (
+        auto()
+    )  # array: the dtype object; tensor: DLPack's code, bits, lanes; scalar of numpy: its type; size: its value
     RANK = auto()
-    SHAPE = auto()  # extents, then strides in bytes
+    SHAPE = auto()  # extents, then strides, of arrays in bytes, of tensors in elements
     SLOT = auto()  # place among the kernel's pointers; POINTERS - 1 for none
     LOW = auto()  # integers: the least and the greatest value taken
     HIGH = auto()
     EXTRA = auto()  # result: the parameter it starts from, or -1; f32: the bits of the greatest magnitude, as a double
+    CODES = (
+        auto()
+    )  # tensor: a bit for its kind of element (runtime.exchange.libraries); checks say which bits they are for
+    BYTES = auto()  # tensor that is a result: of its elements
+    HEAD = auto()  # the same: the words that a new one's block of memory begins with, a DLManagedTensorVersioned
+    MOVABLE = auto()  # the same: whether it lies as the parameter that it starts from, both dense
 
 
 class ParameterKind(_WordOffsets):
     """What a parameter has to be."""
 
     ARRAY = auto()
+    TENSOR = auto()  # of another library, with the C exchange API of DLPack
     FLOAT_F64 = auto()  # a Python float for a scalar of f64 or f32
     FLOAT_F32 = auto()
     SCALAR = auto()  # a scalar of numpy of one type, which holds its value as an array does
@@ -107,6 +127,40 @@ class ParameterKind(_WordOffsets):
     SIZE = auto()  # a Python int of one value
     FIXED = auto()  # the same, or not given
     ABSENT = auto()  # not given
+
+
+class ClassWord(_WordOffsets):
+    """A class of tensors: functions of its library's exchange API, and what has to hold of a tensor before it is read."""
+
+    TYPE = auto()
+    VIEW = auto()  # dltensor_from_py_object_no_sync
+    MAKE = auto()  # managed_tensor_to_py_object_no_sync; two classes are of one library if theirs is the same
+    WRITTEN = auto()  # called with a tuple of the outputs that were written to; 0 for nothing
+    WATCH_COUNT = auto()
+    WATCHES = auto()
+    INPUT_CHECKS = auto()  # how many of the checks are for inputs; the others are for outputs alone
+    OUTPUT_CHECKS = auto()
+    CHECKS = auto()
+
+
+class WatchWord(_WordOffsets):
+    """An item of a dict that has to be a certain object for tensors to be taken at all, such as a mode that is off."""
+
+    DICT = auto()
+    KEY = auto()
+    VALUE = auto()
+
+
+class CheckWord(_WordOffsets):
+    """A function of C of a tensor whose result has to be one of two objects; else, one without arguments that allows others."""
+
+    FUNCTION = auto()  # PyObject *function(PyObject *tensor, void *argument)
+    ARGUMENT = auto()
+    CODES = auto()  # the elements that it is for, as RecordWord.CODES
+    WANTED = auto()
+    OTHER = auto()
+    ASK = auto()  # called where the result is another; 0 for none
+    ANSWER = auto()
 
 
 class Objects(Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from polyker.errors.given import is_a
 from polyker.ir.dtypes import bf16
-from polyker.runtime.arrays import NUMBERS, Operand, note_written, wrap
+from polyker.runtime.arrays import NUMBERS, Operand, Views, note_written, wrap
 from polyker.runtime.calls import CallPlan, start
 from polyker.runtime.kinds import Array, kind_of
 from polyker.runtime.memory import address
@@ -46,6 +46,7 @@ class _DispatchEntry(Struct):
     plan: ReferenceType[CallPlan]
     numbers: tuple[_Number, ...]
     calls: int = 0
+    tensor_calls: int = 0  # those on views of tensors of other libraries
 
 
 def _numbers(operands: Sequence[Operand], plan: CallPlan) -> tuple[_Number, ...]:
@@ -138,6 +139,17 @@ class Dispatch:
             result = outs[0]
             return result if result.ndim or out is not None else result[()]
         return self._tuple(*(r if r.ndim or out is not None else r[()] for r in outs))
+
+    def offer(self, context: tuple[Hashable, ...], views: Views, inputs: Sequence[Any], adopt: Adopt) -> None:
+        """Tell `adopt` of a call on views of these inputs, tensors of another library, once such calls are met often."""
+        key = _key(context, views.inputs, self._given(views.out))
+        found = None if key is None else self._plans.get(key)
+        plan = None if found is None else found.plan()
+        if found is None or plan is None:
+            return
+        found.tensor_calls += 1
+        if found.tensor_calls == _FIRST_CALL or found.tensor_calls % _CALLS_PER_OFFER == 0:
+            adopt(plan, context, inputs)
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """Return the outputs that a caller gives, () for none; whatever else they may be is looked at more closely."""

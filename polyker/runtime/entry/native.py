@@ -40,6 +40,10 @@ _SYMBOLS = {
     ApiWord.FROM_INTEGER: "PyLong_FromLongLong",
     ApiWord.MALLOC: "PyMem_RawMalloc",
     ApiWord.FREE: "PyMem_RawFree",
+    ApiWord.CLEAR: "PyErr_Clear",
+    ApiWord.MATCHES: "PyErr_ExceptionMatches",
+    ApiWord.LOOK_UP: "PyDict_GetItem",
+    ApiWord.PACK: "PyTuple_Pack",
 }
 
 
@@ -176,6 +180,7 @@ def api_table() -> Array | Unavailable:
         if found is None:
             return Unavailable(f"this Python has no {name}")
         table[symbol] = ctypes.cast(found, ctypes.c_void_p).value or 0
+    table[ApiWord.MOVE] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
     try:
         capsule = sys.modules[_NUMPY_API]._ARRAY_API
         get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(

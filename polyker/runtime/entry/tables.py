@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
@@ -14,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from polyker.codegen.llvm.jit.call_table import (
+    CLASSES,
     NAMES,
     OUTPUTS,
     POINTERS,
@@ -23,13 +25,17 @@ from polyker.codegen.llvm.jit.call_table import (
     RowWord,
     TableWord,
 )
+from polyker.ir.dtypes import from_numpy
 from polyker.ir.promotion import integer_range
 from polyker.record.records import Signature, TensorRecord
 from polyker.record.work import exceeds
-from polyker.runtime.arrays import NUMBERS
+from polyker.runtime.arrays import NUMBERS, operand
 from polyker.runtime.calls import CallPlan, told
+from polyker.runtime.dlpack import dense, element_code
 from polyker.runtime.entry.dispatch import MISSING
 from polyker.runtime.entry.native import Native, native
+from polyker.runtime.exchange.classes import ExchangeClass, exchange_class, head_words
+from polyker.runtime.exchange.libraries import exchange_code
 from polyker.runtime.kinds import Array
 from polyker.runtime.memory import address
 
@@ -37,6 +43,10 @@ from polyker.runtime.memory import address
 # interpreter's lock away and taking it back cost.
 UNLOCK_OPERATIONS = 300_000
 _OUT = sys.intern("out")
+_ANY_CODE = 1 << 62  # set in every table's codes, so that they are not 0
+# Bytes of new results up to which they are made by the entry for libraries that are not NumPy. Memory for more comes from
+# NumPy, which asks for large pages; the way through Python, some microseconds, is less than the kernel's time.
+_MAX_FRESH = 1 << 20
 _EXACT = 1 << 53  # integers up to it are doubles
 _NO_SLOT = POINTERS - 1  # of a row's pointers: the last, which no kernel has
 
@@ -48,12 +58,14 @@ def failed(plan: CallPlan, status: int, pointers: int) -> None:
 
 
 class _TableRow(NamedTuple):
-    """A row: its plan, the types of the arguments that it is for, its words, and the objects that these point to."""
+    """A row: its plan, what kinds of arguments it is for, its words, the objects that these point to, and the bits of its
+    tensors' elements."""
 
     plan: ReferenceType[CallPlan]
-    kinds: tuple[type, ...]
+    kinds: tuple[object, ...]
     words: Array
     objects: tuple[object, ...]
+    codes: int
 
 
 class Callee(Struct, frozen=True):
@@ -81,6 +93,8 @@ class CallTable:
 
     __slots__ = (
         "__weakref__",
+        "_class_words",
+        "_classes",
         "_fixed",
         "_inputs",
         "_kept",
@@ -101,6 +115,7 @@ class CallTable:
         self._lock = threading.Lock()
         self.kept_rows: list[list[_TableRow]] = []  # by place in the table; it points to one of each
         self._next = 0
+        self._class_words, self._classes = np.zeros(CLASSES, np.int64), dict[type, ExchangeClass]()
         words = np.zeros(len(TableWord) - 1 + ROWS, np.int64)
         words[TableWord.API] = address(api)
         words[TableWord.SLOW] = 0 if slow is None else id(slow)
@@ -112,6 +127,8 @@ class CallTable:
         words[TableWord.POSITIONAL], words[TableWord.COUNT] = len(signature.parameters), len(self._names)
         words[TableWord.NAMES] = address(identities)
         words[TableWord.RESULT] = 0 if result is None else id(result)
+        words[TableWord.EXCEPTION], words[TableWord.CODES] = id(Exception), _ANY_CODE
+        words[TableWord.CLASSES] = address(self._class_words)
         self.words = words
 
     def callable(self, made: Native) -> Callable[..., Any]:
@@ -132,10 +149,16 @@ class CallTable:
             self._lock.release()
 
     def _added(self, plan: CallPlan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
-        kinds = tuple(map(type, inputs))  # a number may come as a float, as one of numpy's, or as an array
+        # A number may come as a float, as one of numpy's, or as an array; a tensor of one class of its library as of another.
+        found = [None if type(v) is np.ndarray else exchange_class(type(v)) for v in inputs]
+        kinds = tuple(type(v) if c is None else c.make for v, c in zip(inputs, found, strict=True))
+        if not all(self._know(type(v), c) for v, c in zip(inputs, found, strict=True) if c is not None):
+            return False
         if any(row.plan() is plan and row.kinds == kinds for row in self.rows):
             return True
-        key = kinds, self._names, tuple(self._fixed.items()), tuple(sizes.items())
+        # Of another class's row the words might go before a call through this table has ended.
+        library = next((id(c) for c in found if c is not None), 0)
+        key = kinds, library, self._names, tuple(self._fixed.items()), tuple(sizes.items())
         row = plan.rows.get(key)
         if row is None:
             weak = ref(plan)
@@ -143,8 +166,24 @@ class CallTable:
             if made is None:
                 return False
             row = plan.rows[key] = _TableRow(weak, kinds, *made)
+        # Before the row: it fits tensors alone that were checked for its elements.
+        self.words[TableWord.CODES] |= row.codes
         self._put(row)
         return True
+
+    def _know(self, cls: type, found: ExchangeClass) -> bool:
+        """Let the table know a class of tensors, and those that may come in its place; return whether it does now."""
+        for each in found.classes or (cls,):
+            words = exchange_class(each)
+            if words is None or each in self._classes:
+                continue
+            place = len(self._classes)
+            if place == CLASSES:
+                return False
+            self._classes[each] = words  # kept, before the table points to it and as long as the table is
+            self._class_words[place] = address(words.words)
+            self.words[TableWord.CLASS_COUNT] = place + 1
+        return cls in self._classes
 
     @property
     def rows(self) -> list[_TableRow]:
@@ -171,12 +210,15 @@ class CallTable:
 
     def _row(
         self, plan: CallPlan, weak: ReferenceType[CallPlan], inputs: Sequence[Any], sizes: Mapping[str, int]
-    ) -> tuple[Array, tuple[object, ...]] | None:
-        """Return the words of a row, and the objects that they point to; None where the entry knows no such call."""
+    ) -> tuple[Array, tuple[object, ...], int] | None:
+        """Return the words of a row, the objects that they point to and the bits of its tensors' elements; None where the
+        entry knows no such call."""
         call = plan.executable.record.call
         block = _RowBlock(len(RowWord))
         parameters = []
-        objects: list[object] = [plan.results]
+        tensors = {place: c for place, v in enumerate(inputs) if (c := exchange_class(type(v))) is not None}
+        library = next(iter(tensors.values()), None)
+        objects: list[object] = [plan.results, library]
         for name in self._names:
             place = self._inputs.get(name)
             if place is None:
@@ -196,23 +238,25 @@ class CallTable:
                     found = {RecordWord.KIND: ParameterKind.ARRAY, RecordWord.SLOT: slot} | block.array(
                         value.dtype, value.shape, value.strides
                     )
+                elif place in tensors:
+                    record = None if tensor.limits is not None else block.tensor(value, tensors[place])
+                    if record is None:
+                        return None
+                    found = record | {RecordWord.SLOT: slot}
                 else:
                     scalar = _scalar(type(value), tensor)
                     if scalar is None or slot == _NO_SLOT:
                         return None
                     found = scalar | {RecordWord.SLOT: slot}
             parameters.append(found)
-        starts = dict(plan.copies)
-        results = []
-        for k, ((shape, dtype), strides) in enumerate(zip(plan.results, plan.strides, strict=True)):
-            origin = -1
-            if k in starts:
-                label = next(name for name, i in self._inputs.items() if i == starts[k])
-                origin = self._names.index(label)
-            results.append(block.array(dtype, shape, strides) | {RecordWord.EXTRA: origin})
+        results = self._results(block, plan, inputs, library)
+        starts = [k for k, _ in plan.copies]
         if len(results) > OUTPUTS or len(plan.inputs) + len(results) + len(plan.scratch) >= _NO_SLOT:
             return None
         fresh = all(0 in n or _row_major(n, d) == s for (n, d), s in zip(plan.results, plan.strides, strict=True))
+        if library is not None:
+            fresh = fresh and sum(record[RecordWord.BYTES] for record in results) <= _MAX_FRESH
+            fresh = fresh and all(results[k][RecordWord.MOVABLE] for k in starts)
         numbers = {
             RowWord.PLAN: id(weak),
             RowWord.FUNCTION: plan.executable.address,
@@ -224,7 +268,8 @@ class CallTable:
             RowWord.MISALIGNED: plan.misaligned,
             RowWord.FRESH: int(fresh),
             # Of several that start from arguments one could lie on another's argument, and be filled before that is read.
-            RowWord.TAKES: int(len(starts) <= 1),
+            RowWord.TAKES: int(len(starts) <= 1 and (library is None or library.may_write)),
+            RowWord.CLASS: 0 if library is None else address(library.words),
             RowWord.SCRATCH: len(plan.scratch),
             RowWord.SCRATCH_BYTES: plan.scratch_size,
         }
@@ -234,7 +279,31 @@ class CallTable:
             RowWord.RESULTS: block.records(results),
             RowWord.BOUNDS: block.put([end for pair in plan.bounds for end in pair]),
         }
-        return block.finished(numbers, pointers), tuple(objects)
+        codes = 0
+        for record in (*parameters, *results):
+            codes |= record.get(RecordWord.CODES, 0)
+        return block.finished(numbers, pointers), tuple(objects), codes
+
+    def _results(
+        self, block: _RowBlock, plan: CallPlan, inputs: Sequence[Any], library: ExchangeClass | None
+    ) -> list[dict[RecordWord, int]]:
+        """Return the words of the records of the outputs."""
+        starts = dict(plan.copies)
+        results = []
+        for k, ((shape, dtype), strides) in enumerate(zip(plan.results, plan.strides, strict=True)):
+            origin = -1
+            if k in starts:
+                label = next(name for name, i in self._inputs.items() if i == starts[k])
+                origin = self._names.index(label)
+            if library is None:
+                record = block.array(dtype, shape, strides)
+            else:
+                record = block.result(dtype, shape, strides)
+                start = None if k not in starts else operand(inputs[starts[k]], "").array
+                lies_so = start is not None and strides == dense(shape, dtype.itemsize) == start.strides
+                record[RecordWord.MOVABLE] = int(lies_so)
+            results.append(record | {RecordWord.EXTRA: origin})
+        return results
 
 
 def adopted(
@@ -271,12 +340,43 @@ class _RowBlock:
         place = self.put([*shape, *strides])
         return {RecordWord.DTYPE: id(dtype), RecordWord.RANK: len(shape), RecordWord.SHAPE: place}
 
+    def tensor(self, value: object, found: ExchangeClass) -> dict[RecordWord, int] | None:
+        """Return the words of a record for tensors like that; None where its API does not say what Python reads of it."""
+        try:
+            memory, view = found.memory(value), operand(value, "").array
+        except Exception:  # it has no such memory; the slow path says why
+            return None
+        idle = [d for d, extent in enumerate(view.shape) if extent <= 1]
+        steps, wanted = ([0 if d in idle else s for d, s in enumerate(a.strides)] for a in (memory, view))
+        dtype = from_numpy(view.dtype)
+        if dtype is None or (memory.dtype, memory.shape, steps) != (dtype, view.shape, wanted):
+            return None
+        if not view.size or memory.address != address(view):
+            return None
+        return self._exchanged(view.dtype, view.shape, memory.strides)
+
+    def result(self, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int]) -> dict[RecordWord, int]:
+        """Return the words of a record for tensors that are results."""
+        element = from_numpy(dtype)
+        assert element is not None
+        head = self.put(head_words(element, shape))
+        size = prod(shape) * dtype.itemsize
+        return self._exchanged(dtype, shape, strides) | {RecordWord.BYTES: size, RecordWord.HEAD: head}
+
+    def _exchanged(self, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int]) -> dict[RecordWord, int]:
+        element = from_numpy(dtype)
+        assert element is not None
+        code, place = element_code(element), self.put([*shape, *(s // dtype.itemsize for s in strides)])
+        words = {RecordWord.KIND: ParameterKind.TENSOR, RecordWord.DTYPE: code, RecordWord.CODES: exchange_code(code)}
+        return words | {RecordWord.RANK: len(shape), RecordWord.SHAPE: place}
+
     def records(self, records: Sequence[Mapping[RecordWord, int]]) -> int:
         """Append records and return their place."""
         place = len(self._words)
         for record in records:
             self._words += [record.get(word, 0) for word in RecordWord]
-            self._addresses.append(len(self._words) - len(RecordWord) + RecordWord.SHAPE)
+            begin = len(self._words) - len(RecordWord)
+            self._addresses += [begin + word for word in (RecordWord.SHAPE, RecordWord.HEAD)]
         return place
 
     def finished(self, numbers: Mapping[RowWord, int], pointers: Mapping[RowWord, int]) -> Array:

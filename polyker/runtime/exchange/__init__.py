@@ -1,0 +1,1 @@
+"""Tensors of other libraries by the C exchange API of DLPack."""
