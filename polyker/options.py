@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -211,8 +212,7 @@ class Settings:
     f64
     """
 
-    __slots__ = ("_default",)
-    _default: Options
+    _default: Options  # an item of its dict, where the emitted entry of calls looks (guards)
 
     def __init__(self) -> None:
         object.__setattr__(self, "_default", Options())
@@ -282,6 +282,27 @@ def environment_is_plain() -> bool:
     if _PLAIN is None or os.environ is not _environment:
         return False
     return _CHANGING[0] not in _PLAIN and _CHANGING[1] not in _PLAIN
+
+
+class Guards(Struct, frozen=True):
+    """Where to look, without Python, whether options are in force and the environment is plain (environment_is_plain).
+
+    `items`: of dicts, with what each has to be, None for none. `variable`: a context variable; where it is None the options in
+    force are the item of `defaults` by `key`.
+    """
+
+    items: tuple[tuple[dict[Any, Any], object, object], ...]
+    variable: ContextVar[Options | None]
+    defaults: dict[str, Any]
+    key: str = sys.intern("_default")
+
+
+def guards() -> Guards | None:
+    """Return where to look, None where that cannot be told."""
+    if type(_PLAIN) is not dict:
+        return None
+    environment: tuple[dict[Any, Any], object, object] = (os.__dict__, sys.intern("environ"), _environment)
+    return Guards((environment, *((_PLAIN, key, None) for key in _CHANGING)), _local, options.__dict__)
 
 
 def environment_timeout() -> float | None:

@@ -41,6 +41,4 @@ def stepped(schedule: Any, step: EditStep, *, advise: bool) -> Any:
 
 def table_of(called: Any) -> CallTable | None:
     """Return the table by which calls of an operator or a kernel go straight to machine code, None where none do."""
-    if isinstance(called, pk.Kernel):
-        return called.func.__self__[1] if type(called.func) is type(len) else None
-    return called._quick and called._quick[1]
+    return called.func.__self__[1] if type(called.func) is type(len) else None

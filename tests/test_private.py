@@ -24,7 +24,7 @@ NO_CARD = "whether this machine has a GPU must not matter"
 ALLOWED: dict[str, tuple[str, set[str]]] = {
     "artifacts.py": (
         "the door to what users do not see: other files go through it",
-        {"_after", "_compiled", "_quick", "_state"},
+        {"_after", "_compiled", "_state"},
     ),
     "cli/test_cli.py": ("a spelling that is wrong", {"SPELLINGS.tmm"}),
     "codegen/test_ahead.py": ("all iterations of a small loop are listed", {"ahead.LINES_IN_FLIGHT"}),
@@ -164,10 +164,10 @@ def test_a_test_looks_into_polyker_only_where_nothing_else_can_show_it() -> None
 def test_what_looks_into_polyker_is_seen() -> None:
     for line, name in (
         ("from polyker.poly.isl import _local", "polyker.poly.isl._local"),
-        ("import polyker as pk\npk.op('s += x[i]')._quick", "_quick"),
+        ("import polyker as pk\npk.op('s += x[i]')._dispatch", "_dispatch"),
         ("from polyker.poly import isl\nmonkeypatch.setattr(isl, 'context', None)", "isl.context"),
         ("monkeypatch.setattr('polyker.poly.isl.context', None)", "polyker.poly.isl.context"),
         ("from polyker.poly import isl\nisl.context = None", "isl.context"),
     ):
-        assert looked_into(line, {"_quick"}) == {name}
-    assert not looked_into("import os\nos._exit(0)\nself._quick = 1", {"_quick"})
+        assert looked_into(line, {"_dispatch"}) == {name}
+    assert not looked_into("import os\nos._exit(0)\nself._dispatch = 1", {"_dispatch"})

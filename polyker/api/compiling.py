@@ -18,6 +18,7 @@ from polyker.ir.dtypes import DType, TensorType, parse_type
 from polyker.options import Options, checked_flag, environment_target
 from polyker.process.jobs import load, uninterrupted
 from polyker.record.records import Signature
+from polyker.runtime.arguments import given_outs
 from polyker.runtime.arrays import operand
 from polyker.runtime.cache import KernelCache
 from polyker.runtime.compiled import Compiled
@@ -107,6 +108,14 @@ def home_of(values: Iterable[object]) -> str | None:
         return None
     number: int = arrays.device_of(first).number
     return f"cuda:{number}" if number else "cuda"
+
+
+def lies_on_gpu(signature: Signature, inputs: Sequence[Any], out: Any) -> bool:
+    """Whether an array of a call lies on a GPU."""
+    if all(type(v) is np.ndarray for v in inputs) and (out is None or type(out) is np.ndarray):
+        return False
+    arrays = load("polyker.runtime.cuda.arrays")
+    return arrays.first_on_device((*inputs, *given_outs(signature.outputs, out))) is not None
 
 
 def declared_type(signature: Signature, name: str, sizes: Mapping[str, object], *, symbols: bool) -> TensorType | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import numpy as np
-
 from polyker.api.binding import GivenSchedule
-from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of
+from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of, lies_on_gpu
 from polyker.api.definition import Definition, is_program, of_program, of_text
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NOT_AN_OPERATOR, ON_DEVICE
@@ -22,6 +20,7 @@ from polyker.options import (
     checked_target,
     environment_is_plain,
     environment_target,
+    guards,
     interpreting,
     options,
     split_keywords,
@@ -31,7 +30,8 @@ from polyker.runtime.arguments import given_outs, matched, operands_of, result_t
 from polyker.runtime.arrays import Operand, on_views, views_of
 from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled, UnfinishedCalls
-from polyker.runtime.entry.dispatch import MISSING, Dispatch, finished
+from polyker.runtime.entry.direct import Direct, weak_calls
+from polyker.runtime.entry.dispatch import Dispatch, finished
 from polyker.runtime.specialise import Family, symbolic_types
 
 if TYPE_CHECKING:  # what a first call needs nothing of
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what a first call needs nothing of
     from polyker.runtime.entry.tables import CallTable
 
 T = TypeVar("T")
+_MAX_TABLES = 8  # most options under which calls go straight to machine code (chosen)
 COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deterministic")
 
 
@@ -69,8 +70,16 @@ def op(*definition: object, **sizes: int) -> Operator:
     raise failure(NOT_AN_OPERATOR, type=shown)
 
 
-class Operator:
-    """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays."""
+class Operator(Direct):
+    """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays.
+
+    A call computes the outputs for arrays given by position or name, and sizes by keyword.
+    `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes
+    back is of the library of the first array; several outputs come as a namedtuple. Where the arrays lie on a GPU it
+    runs there, on the stream given as `stream=` or the current one of their library, and does not wait: see `sync`.
+    A keyword that is a name of the program is the program's, until that is given by position.
+    Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
+    """
 
     def __init__(self, program: Program | Definition, fixed: Mapping[str, int] | None = None) -> None:
         if fixed is not None and not is_a(fixed, Mapping):
@@ -87,13 +96,16 @@ class Operator:
         self.identity = self._definition.identity
         self._fields = result_tuple(signature.outputs) if len(signature.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
-        self._quick: tuple[Options, CallTable, Callable[..., Any]] | None = None  # for calls under these options
+        # By options: calls of other threads may be under way through any of them, so that none is dropped.
+        self._tables: dict[Options, tuple[CallTable, Callable[..., Any]]] = {}
         self._families: dict[Hashable, Family] = {}
         self._unfinished = UnfinishedCalls()
         self._repeats: Any = None  # of runtime.cuda, from the first call on arrays of a GPU
         self._owns_out = "out" in self._own(0)
         plain = signature.parameters == signature.inputs and not self._owns_out
         self._plain = len(signature.inputs) if plain else -1
+        self._through_python = weak_calls(self, Operator._call)
+        self.hand_on_to(self._through_python)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it as its text and fixed sizes; what it has compiled comes from the disk cache, or is compiled anew."""
@@ -104,25 +116,13 @@ class Operator:
         """The program that it was parsed from or built as."""
         return self._definition.program
 
-    def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
-        """Compute the outputs for arrays given by position or name, and sizes by keyword.
-
-        `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes
-        back is of the library of the first array; several outputs come as a namedtuple. Where the arrays lie on a GPU it
-        runs there, on the stream given as `stream=` or the current one of their library, and does not wait: see `sync`.
-        A keyword that is a name of the program is the program's, until that is given by position.
-        Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
-        """
+    def _call(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
+        """Do what a call of the operator does, for whatever arguments."""
         chosen = options.current
         if named and "stream" in named and "stream" not in self._own(len(args)):
             if self._owns_out and out is not None and "out" in self._own(len(args)):
                 named, out = {**named, "out": out}, None
             return self._on_gpu(args, out, named, chosen)
-        quick = self._quick
-        if quick is not None and quick[0] is chosen and environment_is_plain():
-            result = quick[2](*args, **named) if out is None else quick[2](*args, out=out, **named)
-            if result is not MISSING:
-                return result
         if self._repeats is not None and not named and len(args) == self._plain and environment_is_plain():
             found = self._repeats.attempt((chosen, "cuda"), args, given_outs(self.signature.outputs, out), None)
             if found is not None:
@@ -145,7 +145,7 @@ class Operator:
         result = self._dispatch.attempt(context, inputs, out, self._adopt)
         if result is not None:
             return result
-        if self._lies_on_gpu(inputs, out):
+        if lies_on_gpu(self.signature, inputs, out):
             return self._on_gpu(args, out, named, chosen)
         operands, outs, wanted, kind = operands_of(self.signature, inputs, out)
         limit = chosen.scratch_bytes
@@ -169,23 +169,21 @@ class Operator:
         load("polyker.runtime.entry.tables")
         from polyker.runtime.entry.tables import Callee, adopted
 
-        chosen, target, *given = context
+        chosen, target, *given = cast("tuple[Any, ...]", context)
         if target is not None or self._owns_out:  # which the emitted entry takes for what is written into
             return
-        table = self._quick[1] if self._quick is not None and self._quick[0] is chosen else None
-        sizes: dict[str, int] = dict(given)  # type: ignore[arg-type]
-        callee = Callee(self.signature, self.fixed, None, self._fields)
-        found = adopted(table, callee, plan, inputs, sizes)
-        if found is not None:
-            self._quick = (options.current, *found)
-
-    def _lies_on_gpu(self, inputs: Sequence[Any], out: Any) -> bool:
-        if all(type(v) is np.ndarray for v in inputs) and (out is None or type(out) is np.ndarray):
-            return False
-        load("polyker.runtime.cuda.arrays")
-        from polyker.runtime.cuda.arrays import first_on_device
-
-        return first_on_device((*inputs, *given_outs(self.signature.outputs, out))) is not None
+        known, where = self._tables.get(chosen), guards()
+        if where is None or (known is None and len(self._tables) == _MAX_TABLES):
+            return
+        sizes: dict[str, int] = dict(given)
+        callee = Callee(self.signature, self.fixed, self._through_python, self._fields, where, chosen)
+        made = adopted(known and known[0], callee, plan, inputs, sizes)
+        if known is None:
+            if made is None:
+                return
+            known = self._tables.setdefault(chosen, made)
+        known[0].choose(chosen)
+        self.hand_on_to(known[1])
 
     def _on_gpu(self, args: Sequence[Any], out: Any, named: Mapping[str, Any], chosen: Options) -> Any:
         """Run on the GPU that the arrays lie on."""

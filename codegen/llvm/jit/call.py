@@ -12,6 +12,7 @@ from string import Template
 
 from polyker.codegen.llvm.jit import binding as llvm
 from polyker.codegen.llvm.jit.call_exchange import EXCHANGE
+from polyker.codegen.llvm.jit.call_guard import GUARD
 from polyker.codegen.llvm.jit.call_match import MATCH
 from polyker.codegen.llvm.jit.call_run import RUN
 from polyker.codegen.llvm.jit.call_scratch import SCRATCH
@@ -48,6 +49,13 @@ entry:
   %api = call ptr @pointer(ptr %table, i64 $TableWord_API)
   %count = call i64 @word(ptr %table, i64 $TableWord_COUNT)
   %positional = call i64 @word(ptr %table, i64 $TableWord_POSITIONAL)
+  %variable = call ptr @pointer(ptr %table, i64 $TableWord_CONTEXT)
+  %free = icmp eq ptr %variable, null
+  br i1 %free, label %counted, label %guarded
+guarded:
+  %valid = call i1 @holds(ptr %table, ptr %api, ptr %variable)
+  br i1 %valid, label %counted, label %slow
+counted:
   %many = icmp ugt i64 %nargs, %positional
   br i1 %many, label %slow, label %keywords
 keywords:
@@ -152,14 +160,6 @@ done:
   ret ptr %result
 slow:
   %python = call ptr @pointer(ptr %table, i64 $TableWord_SLOW)
-  %absent = icmp eq ptr %python, null
-  br i1 %absent, label %miss, label %hand_on
-miss:
-  %missing = call ptr @pointer(ptr %table, i64 $TableWord_MISSING)
-  %incref = call ptr @pointer(ptr %api, i64 $ApiWord_INCREF)
-  call void %incref(ptr %missing)
-  ret ptr %missing
-hand_on:
   %vectorcall = call ptr @pointer(ptr %api, i64 $ApiWord_VECTORCALL)
   %handed.result = call ptr %vectorcall(ptr %python, ptr %args, i64 %nargs, ptr %kwnames)
   ret ptr %handed.result
@@ -175,7 +175,7 @@ def entry_text(triple: str, objects: Objects) -> str:
         for words in (ApiWord, TableWord, RowWord, RecordWord, ParameterKind, ClassWord, WatchWord, CheckWord)
         for w in words
     }
-    return Template("\n".join(('target triple = "$triple"', MATCH, EXCHANGE, SCRATCH, RUN, CALL))).substitute(
+    return Template("\n".join(('target triple = "$triple"', MATCH, GUARD, EXCHANGE, SCRATCH, RUN, CALL))).substitute(
         places,
         **numbers,
         triple=triple,

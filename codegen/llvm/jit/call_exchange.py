@@ -48,35 +48,6 @@ none:
   ret ptr null
 }
 
-; Whether the items that a class watches are as they have to be.
-define internal i1 @is_usual(ptr %api, ptr %class) {
-entry:
-  %count = call i64 @word(ptr %class, i64 $ClassWord_WATCH_COUNT)
-  %watches = call ptr @pointer(ptr %class, i64 $ClassWord_WATCHES)
-  %look_up = call ptr @pointer(ptr %api, i64 $ApiWord_LOOK_UP)
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next, %right ]
-  %end = icmp eq i64 %k, %count
-  br i1 %end, label %yes, label %look
-look:
-  %at = mul i64 %k, $watch_words
-  %watch = getelementptr i64, ptr %watches, i64 %at
-  %dict = call ptr @pointer(ptr %watch, i64 $WatchWord_DICT)
-  %key = call ptr @pointer(ptr %watch, i64 $WatchWord_KEY)
-  %value = call ptr @pointer(ptr %watch, i64 $WatchWord_VALUE)
-  %found = call ptr %look_up(ptr %dict, ptr %key)
-  %same = icmp eq ptr %found, %value
-  br i1 %same, label %right, label %no
-right:
-  %next = add i64 %k, 1
-  br label %loop
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-
 ; Whether a tensor may be read: 1 yes, 0 leave the call to the slow path, -1 an error was raised.
 define internal i64 @may_be_read(ptr %table, ptr %api, ptr %class, ptr %tensor, i64 %codes, i64 %count) {
 entry:
@@ -208,7 +179,9 @@ tensor:
   %seen = icmp eq ptr %class, %last
   br i1 %seen, label %single, label %circumstances
 circumstances:
-  %usual = call i1 @is_usual(ptr %api, ptr %class)
+  %watch.count = call i64 @word(ptr %class, i64 $ClassWord_WATCH_COUNT)
+  %watches = call ptr @pointer(ptr %class, i64 $ClassWord_WATCHES)
+  %usual = call i1 @are_usual(ptr %api, ptr %watches, i64 %watch.count)
   br i1 %usual, label %single, label %no
 single:
   %is.input = icmp ult i64 %k, $NAMES

@@ -42,6 +42,7 @@ class ApiWord(_WordOffsets):
     LOOK_UP = auto()  # PyDict_GetItem
     MOVE = auto()  # memmove
     PACK = auto()  # PyTuple_Pack
+    CONTEXT = auto()  # PyContextVar_Get
     SPARE = auto()  # the block of scratch memory that is kept (llvm.jit.call_scratch), null while a call has it
 
 
@@ -49,8 +50,7 @@ class TableWord(_WordOffsets):
     """The table of one callable. Objects are borrowed; the owner of the table keeps them."""
 
     API = auto()
-    SLOW = auto()  # called with the same arguments where no row fits; 0: MISSING is returned
-    MISSING = auto()
+    SLOW = auto()  # called with the same arguments where no row fits
     FAILED = auto()  # FAILED(plan, status, address of the pointers) raises what a kernel's status means
     ARRAY = auto()  # the types numpy.ndarray, float, int, tuple
     FLOAT = auto()
@@ -62,6 +62,14 @@ class TableWord(_WordOffsets):
     COUNT = auto()  # parameters
     NAMES = auto()  # their names, interned strings
     RESULT = auto()  # class that several results are an instance of
+    GUARD_COUNT = auto()
+    GUARDS = auto()  # items of dicts that have to be as they were for any row to fit (WatchWord)
+    CONTEXT = auto()  # a context variable, 0 for none
+    CHOSEN = (
+        auto()
+    )  # what it has to be; None there stands for the item of a dict, which is guarded by the two words that follow
+    DEFAULTS = auto()
+    DEFAULT_KEY = auto()
     EXCEPTION = auto()  # the class Exception
     CODES = auto()  # what elements tensors of the rows have, as RecordWord.CODES, and one bit more: never 0
     CLASS_COUNT = auto()
@@ -144,11 +152,11 @@ class ClassWord(_WordOffsets):
 
 
 class WatchWord(_WordOffsets):
-    """An item of a dict that has to be a certain object for tensors to be taken at all, such as a mode that is off."""
+    """An item of a dict that has to be a certain object, such as a mode that is off."""
 
     DICT = auto()
     KEY = auto()
-    VALUE = auto()
+    VALUE = auto()  # 0: there has to be none
 
 
 class CheckWord(_WordOffsets):

@@ -11,8 +11,10 @@ import ctypes
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
+from weakref import ref
 
+T = TypeVar("T")
 # Bytes of a type's struct on 64-bit machines: where its flags lie, and where the offset of its instances' entry does (CPython's
 # PyTypeObject: tp_flags, tp_vectorcall_offset).
 _FLAGS, _ENTRY = 168, 56
@@ -39,6 +41,16 @@ class Direct(partial[Any]):
 
     def __deepcopy__(self, memo: object) -> Direct:
         return self
+
+
+def weak_calls(owner: T, method: Callable[[T, tuple[Any, ...], Any, dict[str, Any]], Any]) -> Callable[..., Any]:
+    """Return calls of a method by way of Python that do not hold on to its owner: whoever calls the owner does."""
+    weak = ref(owner)
+
+    def call(*args: Any, out: Any = None, **named: Any) -> Any:
+        return method(cast(T, weak()), args, out, named)
+
+    return call
 
 
 def _unset(*args: Any, **named: Any) -> NoReturn:

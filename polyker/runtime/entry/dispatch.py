@@ -28,7 +28,6 @@ _MAX_PLANS = 512
 # The call of a kind after which the emitted entry is asked to serve it, and calls until it is asked again, for it may have
 # dropped it (chosen).
 _FIRST_CALL, _CALLS_PER_OFFER = 2, 64
-MISSING = object()  # what a callable of the emitted entry returns for a call that it leaves to Python
 Adopt = Callable[[CallPlan, tuple[Hashable, ...], Sequence[Any]], None]
 _ndarray, _empty = np.ndarray, np.empty
 

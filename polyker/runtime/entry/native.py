@@ -44,6 +44,7 @@ _SYMBOLS = {
     ApiWord.MATCHES: "PyErr_ExceptionMatches",
     ApiWord.LOOK_UP: "PyDict_GetItem",
     ApiWord.PACK: "PyTuple_Pack",
+    ApiWord.CONTEXT: "PyContextVar_Get",
 }
 
 

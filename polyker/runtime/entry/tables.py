@@ -27,12 +27,12 @@ from polyker.codegen.llvm.jit.call_table import (
 )
 from polyker.ir.dtypes import from_numpy
 from polyker.ir.promotion import integer_range
+from polyker.options import Guards, Options
 from polyker.record.records import Signature, TensorRecord
 from polyker.record.work import exceeds
 from polyker.runtime.arrays import NUMBERS, operand
 from polyker.runtime.calls import CallPlan, told
 from polyker.runtime.dlpack import dense, element_code
-from polyker.runtime.entry.dispatch import MISSING
 from polyker.runtime.entry.native import Native, native
 from polyker.runtime.exchange.classes import ExchangeClass, exchange_class, head_words
 from polyker.runtime.exchange.libraries import exchange_code
@@ -71,13 +71,16 @@ class _TableRow(NamedTuple):
 class Callee(Struct, frozen=True):
     """What a table's callable stands for: a program; `fixed`: sizes with one value, that need not be given.
 
-    `slow` is called where no row fits; without it the callable returns MISSING. `result`: the class of several results.
+    `slow` is called where no row fits. `result`: the class of several results. `guards`: what has to be for any row to fit,
+    and `chosen` the options that have to be in force.
     """
 
     signature: Signature
     fixed: Mapping[str, int]
-    slow: Callable[..., Any] | None
+    slow: Callable[..., Any]
     result: Callable[..., Any] | None
+    guards: Guards | None = None
+    chosen: Options | None = None
 
 
 class CallTable:
@@ -93,6 +96,7 @@ class CallTable:
 
     __slots__ = (
         "__weakref__",
+        "_chosen",
         "_class_words",
         "_classes",
         "_fixed",
@@ -111,15 +115,14 @@ class CallTable:
         self._fixed = callee.fixed
         self._inputs = {name: i for i, name in enumerate(signature.inputs)}
         identities = np.array([*map(id, self._names)], np.int64)
-        self._kept = (api, slow, result, identities)
+        self._kept: tuple[object, ...] = (api, slow, result, identities)
         self._lock = threading.Lock()
         self.kept_rows: list[list[_TableRow]] = []  # by place in the table; it points to one of each
         self._next = 0
         self._class_words, self._classes = np.zeros(CLASSES, np.int64), dict[type, ExchangeClass]()
         words = np.zeros(len(TableWord) - 1 + ROWS, np.int64)
         words[TableWord.API] = address(api)
-        words[TableWord.SLOW] = 0 if slow is None else id(slow)
-        words[TableWord.MISSING] = id(MISSING)
+        words[TableWord.SLOW] = id(slow)
         words[TableWord.FAILED] = id(failed)
         words[TableWord.ARRAY], words[TableWord.FLOAT], words[TableWord.INT] = id(np.ndarray), id(float), id(int)
         words[TableWord.TUPLE] = id(tuple)
@@ -127,6 +130,18 @@ class CallTable:
         words[TableWord.POSITIONAL], words[TableWord.COUNT] = len(signature.parameters), len(self._names)
         words[TableWord.NAMES] = address(identities)
         words[TableWord.RESULT] = 0 if result is None else id(result)
+        self._chosen = callee.chosen
+        if callee.guards is not None:
+            found = [
+                word
+                for where, key, what in callee.guards.items
+                for word in (id(where), id(key), id(what) if what else 0)
+            ]
+            rows = np.array(found, np.int64)
+            self._kept += (callee.guards, rows)
+            words[TableWord.GUARD_COUNT], words[TableWord.GUARDS] = len(callee.guards.items), address(rows)
+            words[TableWord.CONTEXT], words[TableWord.CHOSEN] = id(callee.guards.variable), id(callee.chosen)
+            words[TableWord.DEFAULTS], words[TableWord.DEFAULT_KEY] = id(callee.guards.defaults), id(callee.guards.key)
         words[TableWord.EXCEPTION], words[TableWord.CODES] = id(Exception), _ANY_CODE
         words[TableWord.CLASSES] = address(self._class_words)
         self.words = words
@@ -134,6 +149,13 @@ class CallTable:
     def callable(self, made: Native) -> Callable[..., Any]:
         """Return the callable; it keeps this table, which does not keep it."""
         return made.make((self.words, self))
+
+    def choose(self, chosen: Options) -> None:
+        """Let the table hold for these options, which are equal to those that it was made for."""
+        before = self._chosen
+        self._chosen = chosen  # kept before the table points to it
+        self.words[TableWord.CHOSEN] = id(chosen)
+        del before
 
     def add(self, plan: CallPlan, inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
         """Let calls like one with these inputs and sizes go straight to the plan's kernel; return whether they do now."""
