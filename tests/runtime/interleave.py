@@ -4,13 +4,14 @@ The entry calls CPython and numpy through a table of addresses. Here some of the
 gate before and after they do their work, where a schedule says which of two threads goes on. One thread calls the kernel. The
 other calls it with arrays of other strides, so that its row takes the place of the first one's, and drops what the kernel
 keeps. A table has one row. What is freed is overwritten. `python -m tests.runtime.interleave` runs all of it, and ends by a
-signal where the entry reads freed memory.
+signal where the entry reads freed memory; `python -m tests.runtime.interleave 6 tensors` does so with torch's tensors.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import itertools
 import sys
 import threading
@@ -39,7 +40,7 @@ TYPES = {
     ApiWord.RESTORE_THREAD: (None, POINTER),
 }
 
-MOST = 40  # gates that two calls pass
+MOST = 200  # gates that two calls pass
 
 
 class Gates:
@@ -115,7 +116,15 @@ def strided(shape: tuple[int, ...], step: int, salt: int) -> np.ndarray[Any, Any
 class Trial:
     """A kernel, how it is called, and what NumPy says."""
 
-    def __init__(self, text: str, shapes: tuple[tuple[int, ...], ...], expected: Callable[..., Any], out: bool) -> None:
+    def __init__(
+        self,
+        text: str,
+        shapes: tuple[tuple[int, ...], ...],
+        expected: Callable[..., Any],
+        out: bool,
+        given: Callable[[Any], Any],
+    ) -> None:
+        self.given = given  # from an array what the kernel is called with
         self.kernel = pk.op(text).compile(*(pk.f64[s] for s in shapes), threads=1)
         self.shapes, self.expected, self.out = shapes, expected, out
         self.gates: Gates | None = None
@@ -136,12 +145,12 @@ class Trial:
         wanted = self.expected(*(a.copy() for a in args))
         given = {}
         if self.out:
-            outs = tuple(np.full_like(np.asarray(w), -1.0) for w in wanted)
+            outs = tuple(self.given(np.full_like(np.asarray(w), -1.0)) for w in wanted)
             given = {"out": outs if len(outs) > 1 else outs[0]}
-        found = self.kernel(*args, **given)
+        found = self.kernel(*map(self.given, args), **given)
         found = found if isinstance(found, tuple) else (found,)
         for a, b in zip(found, wanted, strict=True):
-            assert np.array_equal(a, b), (a, b)
+            assert np.array_equal(np.asarray(a), b), (a, b)
 
     def replace(self, step: int) -> None:
         """Call in other ways until the row is another's, and drop all plans."""
@@ -212,13 +221,13 @@ def comes_too_late(schedule: list[int], passed: int) -> bool:
     return 1 in schedule and 1 not in schedule[: passed + 1] and len(schedule) > MOST
 
 
-def main(length: int) -> None:
-    """Run every trial with every schedule of so many gates."""
+def main(length: int, given: Callable[[Any], Any]) -> None:
+    """Run every trial with every schedule of so many gates; `given`: from an array what kernels are called with."""
     tables.ROWS = 1  # type: ignore[misc]
     count = 0
     for name, (text, shapes, expected) in TRIALS.items():
         for out in (False, True):
-            trial = Trial(text, shapes, expected, out)
+            trial = Trial(text, shapes, expected, out, given)
             kept = gated(trial.api, lambda trial=trial: trial.gates, set(TYPES))
             most = 0
             for n, schedule in enumerate(schedules(length)):
@@ -233,4 +242,8 @@ def main(length: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 6)
+    TENSORS = sys.argv[2:] == ["tensors"]
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 6,
+        importlib.import_module("torch").from_numpy if TENSORS else lambda a: a,
+    )
