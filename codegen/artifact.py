@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
+from msgspec import Struct
+
 from polyker.codegen.ir.kernel import KernelIR
 from polyker.ir.decision import PassRun
 from polyker.ir.layout import Layout
@@ -25,6 +27,20 @@ class Code(Protocol):
         ...
 
 
+class ScheduledPart(Struct, frozen=True, eq=False):
+    """A part of a program that is compiled in parts, by its first use: fields as of an Artifact, and how often it is called.
+
+    `sizes`: the program's names of its sizes, by its own.
+    """
+
+    typed: TypedProgram
+    scheduled: tuple[TypedProgram, ScheduleTree]
+    kernel: KernelIR
+    loops: KernelIR
+    calls: int
+    sizes: Mapping[str, str]
+
+
 class Artifact(PartlyCompared, frozen=True):
     """A compiled kernel for one typed program and one layout an argument.
 
@@ -35,10 +51,11 @@ class Artifact(PartlyCompared, frozen=True):
     a loop is PARALLEL. `guards`: status -> meaning.
     `stages`: the printed form of each stage so far (program, isl, schedule, loops, llvm). `scheduled`: the program with all
     that its schedule added to it, and the schedule. `loops`: the kernel before its loops were unrolled. `steps`: the
-    passes that ran, with what each took.
+    passes that ran, with what each took. `parts`: in place of `scheduled` those of each part of a kernel
+    of parts (see polyker.codegen.assemble).
     """
 
-    UNCOMPARED: ClassVar = frozenset({"scheduled", "loops", "steps"})
+    UNCOMPARED: ClassVar = frozenset({"scheduled", "loops", "steps", "parts"})
 
     typed: TypedProgram
     layouts: tuple[Layout, ...]
@@ -52,6 +69,7 @@ class Artifact(PartlyCompared, frozen=True):
     scheduled: tuple[TypedProgram, ScheduleTree] | None = None
     loops: KernelIR | None = None
     steps: tuple[PassRun, ...] = ()
+    parts: tuple[ScheduledPart, ...] = ()
 
     @property
     def products(self) -> tuple[tuple[str, tuple[str, str]], ...]:

@@ -302,9 +302,23 @@ class Launch(Struct, frozen=True):
     body: StmtBlock
 
 
+class PartCall(Struct, frozen=True):
+    """Run a part of the kernel on these buffers, one for each of the part's, and integers, one for each of the part's.
+
+    Where it returns the code of a Guard, leave the kernel with that code above `codes`. Stands in no loop.
+    """
+
+    part: int
+    buffers: tuple[str, ...]
+    integers: tuple[KExpr, ...]
+    codes: int = 0
+
+
 Wide: TypeAlias = VectorLoad | VectorStore | Copy
 ThreadSync: TypeAlias = Barrier | Commit | Wait
-Stmt: TypeAlias = Store | Wide | Prefetch | Let | Guard | If | For | Allocate | ThreadSync | Shuffle | Combine | Launch
+Stmt: TypeAlias = (
+    Store | Wide | Prefetch | Let | Guard | If | For | Allocate | ThreadSync | Shuffle | Combine | Launch | PartCall
+)
 StmtBlock: TypeAlias = tuple[Stmt, ...]
 
 
@@ -341,6 +355,8 @@ class KernelIR(Struct, frozen=True):
     (polyker.codegen.llvm.loops.parallel) after them. Output buffers alias no other buffer.
     `fastmath`: LLVM flags allowed on every operation, none by default. `disjoint`: pairs of SCRATCH buffers that may lie in the
     same memory: no value of one is needed once the other is written. `in_place`: pairs that may if they begin at the same place.
+    `parts`: kernels that its body runs, any of them several times (see PartCall); `lifetimes`: of a kernel of parts, the first
+    and the last call that needs each SCRATCH buffer, in their order.
     """
 
     name: str
@@ -350,3 +366,5 @@ class KernelIR(Struct, frozen=True):
     fastmath: tuple[str, ...] = ()
     disjoint: Pairs = frozenset()
     in_place: Pairs = frozenset()
+    parts: tuple[KernelIR, ...] = ()
+    lifetimes: tuple[tuple[int, int], ...] = ()

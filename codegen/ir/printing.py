@@ -23,6 +23,7 @@ from polyker.codegen.ir.kernel import (
     Load,
     LoopKind,
     Op,
+    PartCall,
     Prefetch,
     Shuffle,
     Space,
@@ -34,6 +35,7 @@ from polyker.codegen.ir.kernel import (
     Wait,
 )
 from polyker.ir.dtypes import bool_, i64
+from polyker.structs import replace
 
 # Most buffers of one extent that are shown one in another (chosen).
 _MAX_NESTED_BUFFERS = 16
@@ -46,7 +48,12 @@ _INFIX = {
 
 
 def print_kernel(kernel: KernelIR) -> str:
-    """Return the text of a kernel: its buffers, then its loops."""
+    """Return the text of a kernel: its parts, if it has some, its buffers, then its loops."""
+    parts = (print_kernel(replace(part, name=f"part{k}")) for k, part in enumerate(kernel.parts))
+    return "\n\n".join((*parts, _own(kernel)))
+
+
+def _own(kernel: KernelIR) -> str:
     lines = [f"def {kernel.name}({', '.join(b.name for b in kernel.buffers)}; {', '.join(kernel.integers)}):"]
     for b in kernel.buffers:
         shape = ", ".join(map(print_value, b.shape))
@@ -111,10 +118,17 @@ def _block(block: StmtBlock, depth: int) -> Iterator[str]:  # noqa: C901 (one sh
                 first = "it" if before is None else f"the first thread's {print_value(before)}"
                 to = "" if before is None else " up to this one"
                 yield f"{pad}{place} = {op} of {first} and of {print_value(value)} of the threads along {axis}{to}"
+            case PartCall():
+                yield f"{pad}{_called(node)}"
             case Launch(name=name, grid=grid, block=threads, body=body):
                 blocks = ", ".join(map(print_value, grid))
                 yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"
                 yield from _block(body, depth + 1)
+
+
+def _called(call: PartCall) -> str:
+    given = f"{', '.join(call.buffers)}; {', '.join(map(print_value, call.integers))}"
+    return f"part{call.part}({given})" + (f"  # codes above {call.codes}" if call.codes else "")
 
 
 def _held(buffer: Buffer) -> str:

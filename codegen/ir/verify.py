@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -32,6 +32,7 @@ from polyker.codegen.ir.kernel import (
     Load,
     LoopKind,
     Op,
+    PartCall,
     Prefetch,
     Shuffle,
     Space,
@@ -113,7 +114,29 @@ def verify(kernel: KernelIR) -> None:
         scope = replace(scope, launched=(True,) * 6)
     elif any(isinstance(s, For) and s.kind in _OF_LAUNCHES for s in statements(kernel.body)):
         scope = replace(scope, launched=(False,) * 6)  # the pass `launches` has not given its loops their axes yet
-    _block(kernel.body, scope)
+    for part in kernel.parts:
+        verify(part)
+    for stmt in kernel.body:
+        if isinstance(stmt, PartCall):
+            _part_call(stmt, kernel.parts, scope)
+    _block([s for s in kernel.body if not isinstance(s, PartCall)], scope)
+
+
+def _part_call(call: PartCall, parts: Sequence[KernelIR], scope: _Scope) -> None:
+    """Check that a part is given what it takes."""
+    _check(0 <= call.part < len(parts), "there is no such part", call)
+    part = parts[call.part]
+    _check(len(call.buffers) == len(part.buffers), "one buffer for each of the part's", call)
+    _check(len(call.integers) == len(part.integers), "one integer for each of the part's", call)
+    for name, wanted in zip(call.buffers, part.buffers, strict=True):
+        _check(name in scope.buffers, "no buffer {!r}", call, name)
+        given = scope.buffers[name]
+        _check(given.dtype == wanted.dtype, "the buffer {!r} is of another type", call, name)
+        _check(given.writable or not wanted.writable, "the part writes the read-only buffer {!r}", call, name)
+        written_twice = wanted.writable and call.buffers.count(name) > 1
+        _check(not written_twice, "the part writes {!r}, which it has by another name, too", call, name)
+    for value in call.integers:
+        _index(value, scope, call)
 
 
 def _buffer(buffer: Buffer, scope: _Scope) -> None:
@@ -134,7 +157,7 @@ def _buffer(buffer: Buffer, scope: _Scope) -> None:
         _check(not reason, "a buffer that cannot be swizzled: {}", buffer, reason)
 
 
-def _block(block: StmtBlock, scope: _Scope) -> None:
+def _block(block: Sequence[Stmt], scope: _Scope) -> None:
     for stmt in block:
         if isinstance(stmt, Let):
             scope = scope.bind(stmt.name, _expr(stmt.value, scope), stmt)

@@ -24,6 +24,7 @@ from polyker.codegen.ir.kernel import (
     Load,
     LoopKind,
     Op,
+    PartCall,
     Prefetch,
     Shuffle,
     Stmt,
@@ -51,6 +52,7 @@ _FIELDS: dict[type[object], tuple[str, ...]] = {
     Guard: ("condition",),
     If: ("condition",),
     Launch: ("grid",),
+    PartCall: ("integers",),
 }
 
 # The compiler spends a good part of its time in these functions, so they ask for a node's type once, the most frequent first.
@@ -302,7 +304,7 @@ def names_in(*exprs: KExpr) -> set[str]:
 
 def is_parallel(kernel: KernelIR) -> bool:
     """Return whether some loop runs on several threads."""
-    return any(loops_of(kernel.body, LoopKind.PARALLEL))
+    return any(loops_of(kernel.body, LoopKind.PARALLEL)) or any(map(is_parallel, kernel.parts))
 
 
 def on_gpu(kernel: KernelIR) -> bool:

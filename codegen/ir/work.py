@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyker.codegen.ir.kernel import Allocate, For, Guard, If, KExpr, Let, Load, LoopKind, Op, StmtBlock, Store
+from polyker.codegen.ir.kernel import (
+    Allocate,
+    For,
+    Guard,
+    If,
+    KernelIR,
+    KExpr,
+    Let,
+    Load,
+    LoopKind,
+    Op,
+    PartCall,
+    StmtBlock,
+    Store,
+)
 from polyker.codegen.ir.polynomial import form_of
 from polyker.codegen.ir.walk import operands
 from polyker.ir.functions import cost_of
@@ -16,6 +30,20 @@ from polyker.record.work import Work, WorkItem
 def exceeds(block: StmtBlock, sizes: Mapping[str, int], limit: int) -> bool:
     """Return whether a kernel's body does about `limit` operations or more; `sizes`: the kernel's integers."""
     return work.exceeds(work_of(block), sizes, limit)
+
+
+def kernel_work(kernel: KernelIR) -> Work:
+    """Return the operations of a kernel; those of its parts with what their integers are."""
+    calls = [s for s in kernel.body if isinstance(s, PartCall)]
+    found: list[WorkItem] = []
+    for call in calls:
+        part = kernel.parts[call.part]
+        # Names that no other part has: an integer of one is given in terms of this kernel's.
+        names = {name: f"{name}.{call.part}" for name in part.integers}
+        forms = [(names[n], form_of(value)) for n, value in zip(part.integers, call.integers, strict=True)]
+        found += [("let", name, form) for name, form in forms if form is not None]
+        found += work.renamed(kernel_work(part), names)
+    return (*found, *work_of(tuple(s for s in kernel.body if not isinstance(s, PartCall))))
 
 
 def work_of(block: StmtBlock) -> Work:

@@ -60,10 +60,13 @@ class Statements:
 
     `failures`: the label of each status that a Guard may end the function with; `streams`: whether stores of it went past the
     caches, `streamed_anywhere`: stores of any function; `streamed`: the metadata of such stores. `functions`: the texts of the
-    bodies of PARALLEL loops.
+    bodies of PARALLEL loops. `symbol`: what the names of its functions begin with; `scopes`: the number of the metadata of its
+    first buffer.
     """
 
-    def __init__(self, kernel: KernelIR, target: Target, e: LlvmExpressions, loops: Loops, streamed: str) -> None:
+    def __init__(
+        self, kernel: KernelIR, target: Target, e: LlvmExpressions, loops: Loops, symbol: str, scopes: int
+    ) -> None:
         self.target, self.loops = target, loops
         self.b, self.e = e.b, e
         self.in_copies = InCopies()
@@ -72,7 +75,9 @@ class Statements:
         self.failures: dict[int, str] = {}
         self.streams = self.streamed_anywhere = False
         self.functions: list[str] = []
-        self.streamed = streamed
+        # What marks streamed stores comes after the metadata of the buffers.
+        self.symbol, self.scopes, self.marks_streams = symbol, scopes, scopes + 3 * len(kernel.buffers)
+        self.streamed = f", !nontemporal !{self.marks_streams}"
         self.at: dict[str, KExpr] = {}  # what the variables of UNROLL loops are in the copy that is emitted
         self.kernel = kernel
         self.spares = ""
@@ -90,7 +95,7 @@ class Statements:
         for k, buffer in enumerate(self.kernel.buffers):
             at = b.pure(f"getelementptr ptr, ptr %pointers, i64 {k}", "ptr", 1, ())
             pointer = b.load(f"load ptr, {at.typed}, align 8, !invariant.load !0", "ptr", 1, (at,))
-            metadata = f", !alias.scope !{6 + 3 * k}, !noalias !{7 + 3 * k}"
+            metadata = f", !alias.scope !{self.scopes + 3 * k + 1}, !noalias !{self.scopes + 3 * k + 2}"
             element = memory.element_type(buffer.dtype)
             e.places[buffer.name] = BufferPointer(
                 buffer, pointer, element, buffer.dtype.itemsize, not buffer.writable,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from polyker.codegen.artifact import Artifact
+from msgspec import Struct
+
+from polyker.codegen.artifact import Artifact, ScheduledPart
 from polyker.codegen.ir.kernel import For, KernelIR, LoopKind
 from polyker.codegen.ir.walk import statements
 from polyker.cost.memory import passed
@@ -12,12 +14,12 @@ from polyker.edit.names import named
 from polyker.explain import operations
 from polyker.explain.amounts import Amounts
 from polyker.explain.decisions import decisions_of
-from polyker.explain.intermediates import arena_bytes, intermediates_of
+from polyker.explain.intermediates import arena_bytes, intermediates_of, whole_bytes
 from polyker.explain.levels import levels_of
 from polyker.explain.rates import Rates, names
 from polyker.explain.report import Amount, Explanation, Intermediate, LeastTime, LevelTraffic, PassTime
 from polyker.explain.traffic import moved_bytes
-from polyker.ir.decision import PassRun
+from polyker.ir.decision import Decision, PassRun
 from polyker.ir.typed import Role, TypedProgram
 from polyker.machine.model import Gpu, Target
 from polyker.poly.isl import isl_job
@@ -32,29 +34,29 @@ def explain(
 
     `values`: symbolic sizes that are known, by generated name. `rates`: those of this machine, where they were measured.
     """
-    assert artifact.scheduled is not None
-    typed, (program, schedule) = artifact.typed, artifact.scheduled
+    typed, parts = artifact.typed, _parts_of(artifact)
     with isl_job("explain"):
         written, shown = named(typed, extract_reductions(typed))
-        program, own = named(typed, program)
-        labels = _labels(program) | _labels(written)
-        amounts, later = Amounts(written, values), Amounts(program, values)
+        labels = _labels(written)
+        amounts = Amounts(written, values)
         work = operations.work_of(written, amounts, shown.statements, labels)
         moved = moved_bytes(written, amounts, labels)
         flops: Amount = sum((w.flops for w in work), 0)
-        scheduled = operations.total_flops(program, later)
         total: Amount = sum((m.read + m.written for m in moved), 0)
         arithmetic = operations.cycles(written, amounts, target)
+        told = [_told(part, values, target) for part in parts]
+        scheduled: Amount = sum((part.calls * one.flops for part, one in zip(parts, told, strict=True)), 0)
         if amounts.fixed:
-            arithmetic = min(arithmetic, operations.cycles(program, later, target))
-        levels: tuple[LevelTraffic, ...] = ()
-        if amounts.fixed and target.gpu is None:
-            kept = [t.name for t in typed.tensors if t.role is Role.INOUT]
-            levels = levels_of(artifact.loops or artifact.kernel, later.values, target, kept)
-        found = tuple(intermediates_of(written, program, schedule, artifact.kernel, (amounts, later), labels))
-        peak = arena_bytes(artifact.kernel, later.values) if amounts.fixed else _sum_of(found)
-    known = {**labels, **shown.indices, **own.indices, **shown.statements, **own.statements}
-    chosen, refused = decisions_of(schedule, known)
+            cycles = sum(part.calls * one.cycles for part, one in zip(parts, told, strict=True))
+            arithmetic = min(arithmetic, cycles)
+        levels = _summed([(part.calls, one.levels) for part, one in zip(parts, told, strict=True)])
+        found = tuple(i for one in told for i in one.intermediates) + _between(artifact, written, amounts, labels)
+        peak = arena_bytes(artifact.kernel, values) if amounts.fixed else _sum_of(found)
+    chosen, refused = (
+        tuple(dict.fromkeys(d for one in told for d in getattr(one, which))) for which in ("chosen", "refused")
+    )
+    if artifact.parts:
+        chosen = (*map(_cut, artifact.parts), *chosen)
     return Explanation(
         title=title,
         statements=tuple(work),
@@ -66,11 +68,89 @@ def explain(
         levels=levels,
         intermediates=found,
         peak_bytes=peak,
-        floor=_floor(arithmetic, total, target, rates, _threads(artifact.kernel)),
+        floor=_floor(arithmetic, total, target, rates, max(_threads(part.kernel) for part in parts)),
         decisions=chosen,
         refused=refused,
         passes=_passes(artifact.steps),
     )
+
+
+class _Told(Struct, frozen=True, eq=False):
+    """What is told of one schedule: fields as of an Explanation."""
+
+    flops: Amount
+    cycles: float
+    levels: tuple[LevelTraffic, ...]
+    intermediates: tuple[Intermediate, ...]
+    chosen: tuple[Decision, ...]
+    refused: tuple[Decision, ...]
+
+
+def _parts_of(artifact: Artifact) -> tuple[ScheduledPart, ...]:
+    """Return the parts of a kernel; one that is compiled as a whole is its only part."""
+    if artifact.scheduled is None:
+        return artifact.parts
+    sizes = {name: name for name, _ in artifact.typed.sizes}
+    loops = artifact.loops or artifact.kernel
+    return (ScheduledPart(artifact.typed, artifact.scheduled, artifact.kernel, loops, 1, sizes),)
+
+
+def _told(part: ScheduledPart, values: Mapping[str, int], target: Target) -> _Told:
+    """Return what is to be told of a part."""
+    typed, (program, schedule) = part.typed, part.scheduled
+    known = {own: values[whole] for own, whole in part.sizes.items() if whole in values}
+    written, shown = named(typed, extract_reductions(typed))
+    program, own = named(typed, program)
+    labels = _labels(program) | _labels(written)
+    amounts, later = Amounts(written, known), Amounts(program, known)
+    levels: tuple[LevelTraffic, ...] = ()
+    if amounts.fixed and target.gpu is None:
+        kept = [t.name for t in typed.tensors if t.role is Role.INOUT]
+        levels = levels_of(part.loops, later.values, target, kept)
+    found = tuple(intermediates_of(written, program, schedule, part.kernel, (amounts, later), labels))
+    users = {**labels, **shown.indices, **own.indices, **shown.statements, **own.statements}
+    chosen, refused = decisions_of(schedule, users)
+    cycles = operations.cycles(program, later, target) if amounts.fixed else 0.0
+    return _Told(operations.total_flops(program, later), cycles, levels, found, chosen, refused)
+
+
+def _summed(levels: Sequence[tuple[int, tuple[LevelTraffic, ...]]]) -> tuple[LevelTraffic, ...]:
+    """Return what all calls of all parts move between the levels."""
+    if not all(found for _, found in levels):
+        return ()
+    return tuple(
+        LevelTraffic(
+            same[0].near,
+            same[0].far,
+            sum(n * one.read for (n, _), one in zip(levels, same, strict=True)),
+            sum(n * one.written for (n, _), one in zip(levels, same, strict=True)),
+        )
+        for same in zip(*(found for _, found in levels), strict=True)
+    )
+
+
+def _between(
+    artifact: Artifact, written: TypedProgram, amounts: Amounts, labels: Mapping[str, str]
+) -> tuple[Intermediate, ...]:
+    """Return the temporaries that parts pass to each other."""
+    if not artifact.parts:
+        return ()
+    names = {t.name for t in written.tensors}
+    found = []
+    for tensor in artifact.scratch:
+        if tensor.name in names:
+            whole = whole_bytes(written, tensor.name, tensor.dtype, amounts)
+            found.append(Intermediate(labels[tensor.name], whole, "memory", whole, True, "between kernels"))
+    return tuple(found)
+
+
+def _cut(part: ScheduledPart) -> Decision:
+    """Return the decision that made a part."""
+    labels = {t.name: t.label for t in part.typed.tensors}
+    targets = list(dict.fromkeys(labels[s.target] for s in part.typed.statements()))
+    shown = ", ".join(targets[:4]) + (f" and {len(targets) - 4} more" if len(targets) > 4 else "")
+    calls = "" if part.calls == 1 else f", which is called {part.calls} times, for statements alike"
+    return Decision("", f"{shown}: a kernel of its own{calls}", made_by="parts")
 
 
 def _passes(steps: tuple[PassRun, ...]) -> tuple[PassTime, ...]:

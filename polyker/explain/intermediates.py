@@ -45,17 +45,18 @@ def intermediates_of(
         if name not in used and not from_text:
             continue
         label = labels.get(name, tensor.label)
-        whole = _whole(written, name, tensor.dtype, amounts[0]) if from_text else None
+        whole = whole_bytes(written, name, tensor.dtype, amounts[0]) if from_text else None
         if name in held:
             yield _buffer(label, tensor, held[name], name in in_registers, lent.get(name), whole)
         elif name not in used:
             yield Intermediate(label, whole, "not stored", 0, from_text, "computed where it is read")
         else:
-            whole = _whole(program, name, tensor.dtype, amounts[1]) if whole is None else whole
+            whole = whole_bytes(program, name, tensor.dtype, amounts[1]) if whole is None else whole
             yield Intermediate(label, whole, "memory", whole, from_text)
 
 
-def _whole(program: TypedProgram, name: str, dtype: DType, amounts: Amounts) -> Amount:
+def whole_bytes(program: TypedProgram, name: str, dtype: DType, amounts: Amounts) -> Amount:
+    """Return the bytes of all elements of a tensor."""
     return amounts(read_set(tensor_box(program, name)))[0] * dtype.itemsize
 
 
@@ -121,4 +122,4 @@ def arena_bytes(kernel: KernelIR, values: Mapping[str, int]) -> int:
     found = _lent(kernel, values)
     place = {name: n for n, name in enumerate(found)}
     disjoint, in_place = ({frozenset((place[a], place[b])) for a, b in p} for p in (kernel.disjoint, kernel.in_place))
-    return arena(list(found.values()), disjoint, in_place)[1]
+    return arena(list(found.values()), disjoint, in_place, kernel.lifetimes)[1]

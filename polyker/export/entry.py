@@ -179,7 +179,7 @@ def scratch_bytes(record: KernelRecord) -> tuple[tuple[int, ...], int] | None:
             size *= max(0, cast(int, n))
         sizes.append(size)
     disjoint, in_place = (set(map(frozenset, pairs)) for pairs in (record.disjoint_in_time, record.in_place))
-    return arena(sizes, disjoint, in_place)
+    return arena(sizes, disjoint, in_place, record.lifetimes)
 
 
 def _offsets(lines: EntryLines, record: KernelRecord) -> tuple[list[str], str]:

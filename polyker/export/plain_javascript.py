@@ -43,8 +43,8 @@ from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline import program as programs
-from polyker.pipeline.compile import started
 from polyker.pipeline.schedules import in_text_order
+from polyker.pipeline.single import started
 from polyker.pipeline.threads import proven_kernel
 from polyker.poly.isl import isl_job
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -177,7 +178,7 @@ class Check(PartlyCompared, frozen=True):
     span: Span | None = None
 
 
-class TypedProgram(Struct, frozen=True):
+class TypedProgram(Struct, frozen=True, dict=True):
     """A program for given element types and sizes. `sizes` are the symbolic ones as (name, label), none if all are fixed;
     `products` those of them that the compiler made: the product of two others. `likely`: values that sizes are expected to
     have, which costs are reckoned with; what is compiled is right for all.
@@ -198,7 +199,11 @@ class TypedProgram(Struct, frozen=True):
 
     def tensor(self, name: str) -> TypedTensor:
         """Return the tensor of that (generated) name."""
-        return next(t for t in self.tensors if t.name == name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, TypedTensor]:
+        return {t.name: t for t in self.tensors}
 
     def statements(self) -> Iterator[TypedStatement]:
         """Yield the statements in order, those inside loops too."""

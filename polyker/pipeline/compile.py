@@ -27,16 +27,16 @@ from polyker.ir.typed import TypedProgram
 from polyker.ir.typed_printing import print_typed
 from polyker.machine.model import Target
 from polyker.options import Options
-from polyker.pipeline import kernel as kernels
 from polyker.pipeline import program as programs
-from polyker.pipeline.driver import Run, check
-from polyker.pipeline.passes import Ordered
-from polyker.pipeline.schedules import GIVEN_SCHEDULE_ISL_OPERATIONS, automatic, in_text_order, place, scheduled
-from polyker.pipeline.threads import Found, proven_kernel
+from polyker.pipeline.parts import compile_parts
+from polyker.pipeline.schedules import automatic, in_text_order, scheduled
+from polyker.pipeline.single import single_kernel, started
+from polyker.pipeline.threads import Found
 from polyker.pipeline.trace import Stages, Watch, print_scop, printed_after, printed_passes
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.argument_order import orders_of, strided
+from polyker.rewrite.parts.groups import groups_of
 from polyker.schedule.tree.nodes import ScheduleTree
 from polyker.structs import replace
 
@@ -67,16 +67,12 @@ def compile_typed(
 
         return compile_gpu(typed, run, target.gpu, options, given, again)
     if given is None:
-        program, schedule, lowered = scheduled(typed, run)
-    else:
-        with isl_job("schedule", GIVEN_SCHEDULE_ISL_OPERATIONS):
-            program, schedule, lowered = proven_kernel(Ordered(*given), run)
-    check(program, "the last rewrite", typed)
-    check(lowered.kernel, "lower")
-    kernel = replace(run.passes(kernels.CPU, lowered.kernel), fastmath=options.fastmath)
-    machine = run.passes(kernels.MACHINE, kernel)
-    check(machine, "the last pass over the kernel")
-    text = emit(machine, target)
+        groups = groups_of(typed, target)
+        if len(groups) > 1:
+            return compile_parts(typed, groups, layouts, target, options, watch, again)
+    made = single_kernel(typed, run, options, given)
+    program, schedule, lowered, kernel = made.program, made.schedule, made.lowered, made.kernel
+    text = emit(made.machine, target)
     code = build(text, target)
     stages = Stages(
         lambda name: printed_after(name, target.name, again),
@@ -89,25 +85,8 @@ def compile_typed(
     )
     return Artifact(
         typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
-        (program, schedule), lowered.kernel, tuple(run.steps),
+        (program, schedule), lowered.kernel, made.steps,
     )  # fmt: skip
-
-
-def started(
-    typed: TypedProgram,
-    layouts: tuple[Layout, ...],
-    target: Target,
-    options: Options,
-    watch: Watch | None = None,
-) -> Run:
-    """Return the passes of a compile that is about to begin."""
-    at = replace(
-        place(typed, layouts, target),
-        scratch_bytes=options.scratch_bytes,
-        reassociating=may_reassociate(options),
-        threads=threads_for(target, options),
-    )
-    return Run(at, watch)
 
 
 def start_to_edit(
@@ -135,13 +114,3 @@ def start_to_edit(
         else:
             made = in_text_order(flat)
         return made.program, made.schedule
-
-
-def may_reassociate(options: Options) -> bool:
-    """Whether the user lets sums of floats be rounded otherwise than the text says."""
-    return not {"reassoc", "fast"}.isdisjoint(options.fastmath)
-
-
-def threads_for(target: Target, options: Options) -> int:
-    """Return the number of threads of a kernel: one where no run time brings others."""
-    return 1 if target.triple.startswith("wasm") else options.thread_count

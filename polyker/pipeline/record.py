@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.codegen.artifact import Artifact
 from polyker.codegen.ir.walk import is_parallel
-from polyker.codegen.ir.work import work_of
+from polyker.codegen.ir.work import kernel_work
 from polyker.poly.checks import call_record, tensor_record
 from polyker.record.host_code import HostCode
 from polyker.record.records import KernelRecord
@@ -30,9 +30,10 @@ def record_of(artifact: Artifact) -> KernelRecord:
         scratch=tuple(map(tensor_record, artifact.scratch)),
         disjoint_in_time=disjoint,
         in_place=in_place,
+        lifetimes=kernel.lifetimes,
         guards=tuple(sorted(artifact.guards.items())),
         parallel=is_parallel(kernel),
-        work=settled(work_of(kernel.body), bool(typed.sizes)),
+        work=settled(kernel_work(kernel), bool(typed.sizes)),
         imports=artifact.code.imports,
         host=None if artifact.code.address else _host_code(artifact),
     )

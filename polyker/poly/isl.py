@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any, TypeAlias
@@ -149,6 +149,19 @@ def narrowed(text: str, conditions: list[str]) -> str:
     found = read_set(text)
     names = tuple(found.get_dim_name(dim.param, d) for d in range(found.dim(dim.param)))
     return str(found.intersect_params(read_set(condition_set_text(names, conditions)))) if conditions else text
+
+
+def only_sizes(text: str, names: Sequence[str]) -> str:
+    """Return what a parameter set says of some of its sizes alone.
+
+    >>> only_sizes("[n0, n1] -> { : 0 <= n0 <= n1 }", ["n1"])
+    '[n1] -> {  : n1 >= 0 }'
+    """
+    found = read_set(text)
+    for k in reversed(range(found.dim(dim.param))):
+        if found.get_dim_name(dim.param, k) not in names:
+            found = found.project_out(dim.param, k, 1)
+    return str(found)
 
 
 def constraints_of(points: Any) -> str:

@@ -67,6 +67,22 @@ def names(form: SizeForm) -> frozenset[str]:
     return frozenset().union(*map(names, inner))
 
 
+def renamed_sizes(form: SizeForm, others: Mapping[str, str]) -> SizeForm:
+    """Return a form with other names for sizes.
+
+    >>> renamed_sizes(("linear", 5, ("n0", -2), (("mod", "n1", 4), 10)), {"n0": "m"})
+    ('linear', 5, ('m', -2), (('mod', 'n1', 4), 10))
+    """
+    if isinstance(form, int):
+        return form
+    if isinstance(form, str):
+        return others.get(form, form)
+    if form[0] == "linear":
+        pairs = cast("tuple[tuple[SizeForm, int], ...]", form[2:])
+        return (*form[:2], *((renamed_sizes(atom, others), factor) for atom, factor in pairs))
+    return (form[0], *(renamed_sizes(part, others) for part in form[1:]))
+
+
 def extents(shape: tuple[SizeForm, ...], values: Mapping[str, int]) -> tuple[int, ...]:
     """Return the extents of a shape for the values of the sizes, none below zero."""
     return tuple(max(0, value(n, values)) for n in shape)

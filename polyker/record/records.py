@@ -130,7 +130,8 @@ class KernelRecord(Struct, frozen=True):
     multiple of, 0 for what the type needs; `layouts`: one an argument. `integers`: the i64 arguments, after which goes the
     address of the run time's functions where it is `parallel`. `products`: sizes that are the product of two others, in
     the order in which they are computed. `scratch`: temporaries, passed after the arguments, 64-byte aligned and dense;
-    pairs of places in it that may lie in the same memory (`disjoint_in_time`), or may where they begin at one place (`in_place`).
+    pairs of places in it that may lie in the same memory (`disjoint_in_time`), or may where they begin at one place (`in_place`);
+    `lifetimes`: of a kernel of parts, the first and the last of its calls that need each: others may lie in the same memory.
     `guards`: what a status means. `work`: see polyker.record.work. `imports`: functions of the C library that it calls.
     `host`: of kernels of a GPU, what the host does for them.
     """
@@ -148,6 +149,7 @@ class KernelRecord(Struct, frozen=True):
     parallel: bool
     work: Work
     imports: tuple[str, ...] = ()
+    lifetimes: tuple[tuple[int, int], ...] = ()
     host: HostCode | None = None
 
     @property

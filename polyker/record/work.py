@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from polyker.record.forms import SizeForm, names, value
+from polyker.record.forms import SizeForm, names, renamed_sizes, value
 
 # Operations that are sure; ("for", variable, first, end, step, operations an iteration, body), with None for an unknown
 # bound; ("if", condition or None, then, else); ("let", name, its value).
@@ -93,6 +93,31 @@ def _used(work: Work, wanted: set[str]) -> Work:
             case _:
                 kept.append(item)
     return tuple(reversed(kept))
+
+
+def renamed(work: Work, others: Mapping[str, str]) -> Work:
+    """Return the same with other names for sizes.
+
+    >>> renamed((("for", "i", 0, "n0", 1, 1, (2,)),), {"n0": "m"})
+    (('for', 'i', 0, 'm', 1, 1, (2,)),)
+    """
+    found: list[WorkItem] = []
+    for item in work:
+        match item:
+            case ("for", variable, lo, hi, step, each, tuple(body)):
+                bounds = (_renamed(lo, others), _renamed(hi, others))
+                found.append(("for", variable, *bounds, step, each, renamed(body, others)))
+            case ("if", condition, tuple(then), tuple(other)):
+                found.append(("if", _renamed(condition, others), renamed(then, others), renamed(other, others)))
+            case ("let", name, form):
+                found.append(("let", name, _renamed(form, others)))
+            case _:
+                found.append(item)
+    return tuple(found)
+
+
+def _renamed(form: SizeForm | None, names: Mapping[str, str]) -> SizeForm | None:
+    return None if form is None else renamed_sizes(form, names)
 
 
 def _names(form: SizeForm | None) -> frozenset[str]:

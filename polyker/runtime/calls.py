@@ -172,7 +172,7 @@ def _scratch(record: KernelRecord, values: Mapping[str, int], limit: int | None)
     """Return the offsets of the temporaries and their total size; raises ShapeError over the limit."""
     sizes = [prod(extents(t.shape, values)) * t.dtype.itemsize for t in record.scratch]
     disjoint, in_place = (set(map(frozenset, pairs)) for pairs in (record.disjoint_in_time, record.in_place))
-    offsets, total = arena(sizes, disjoint, in_place)
+    offsets, total = arena(sizes, disjoint, in_place, record.lifetimes)
     allowed = physical_memory() // 4 if limit is None else limit
     if total > allowed:
         names = ", ".join(f"`{t.label}`" for t in record.scratch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cache
 
 import numpy as np
@@ -117,20 +117,32 @@ def aligned_block(size: int) -> tuple[Array, int]:
 
 
 def arena(
-    sizes: Sequence[int], disjoint: Set[frozenset[int]], in_place: Set[frozenset[int]] = frozenset()
+    sizes: Sequence[int],
+    disjoint: Set[frozenset[int]],
+    in_place: Set[frozenset[int]] = frozenset(),
+    lifetimes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, ...], int]:
     """Return offsets of blocks of so many bytes, multiples of 64, and the bytes of all.
 
-    Pairs in `disjoint` may overlap; those `in_place` may if they begin at the same offset. The largest first, each at the least
-    offset where it meets none that it must not overlap.
+    Pairs in `disjoint` may overlap, and those whose `lifetimes`, if there are some, have no step in common; those `in_place` may
+    if they begin at the same offset. The largest first, each at the least offset where it meets none that it must not overlap.
 
     >>> arena([100, 300, 60], {frozenset((0, 1))})
     ((0, 0, 320), 384)
+    >>> arena([64, 64, 64], set(), lifetimes=[(0, 1), (1, 2), (2, 3)])
+    ((0, 64, 0), 128)
     """
     placed: dict[int, tuple[int, int]] = {}
+    during: dict[int, list[int]] = {}  # the blocks at each step
     for n in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         size = (sizes[n] + 63) & -64
-        near = {m: p for m, p in placed.items() if frozenset((m, n)) not in disjoint}
+        others: Iterable[int] = placed
+        if lifetimes:
+            steps = range(lifetimes[n][0], lifetimes[n][1] + 1)
+            others = {m for step in steps for m in during.get(step, ())}
+            for step in steps:
+                during.setdefault(step, []).append(n)
+        near = {m: placed[m] for m in others if frozenset((m, n)) not in disjoint}
         for start in sorted({0, *(p for low, high in near.values() for p in (low, high))}):
             if all(
                 start + size <= low or high <= start or (start == low and frozenset((m, n)) in in_place)

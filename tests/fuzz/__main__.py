@@ -32,9 +32,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--undefined", action="store_true", help="look by isl for results of elements that nothing sets"
     )
+    parser.add_argument("--cut", action="store_true", help="each statement a kernel of its own")
     options = parser.parse_args(arguments)
     if options.target is not None:
         os.environ["POLYKER_TARGET"] = options.target
+    if options.cut:
+        os.environ["POLYKER_FUZZ_CUT"] = "1"
     if options.undefined:
         os.environ["POLYKER_FUZZ_UNDEFINED"] = "1"
     began = time.monotonic()

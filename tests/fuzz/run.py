@@ -20,6 +20,7 @@ from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.fuzz import metamorphic, schedules
 from tests.fuzz.case import Case
+from tests.fuzz.cut import cut
 from tests.fuzz.data import CANARY, Block, arrays_of, generator_of, place, salt_of, values
 from tests.fuzz.eager import eager
 from tests.fuzz.oracles import judge, parsed, reference, tracked
@@ -52,6 +53,7 @@ def run(case: Case, backend: str) -> Outcome:
         with (
             poisoned(),
             eager() if case.eager else nullcontext(),
+            cut() if "POLYKER_FUZZ_CUT" in os.environ else nullcontext(),
             nullcontext() if case.steps < 0 else insist(case.steps),
         ):
             outcome = _judged(case, backend)

@@ -304,7 +304,8 @@ def _region(code: Statements, loop: For, count: Reg, body: str, context: Reg) ->
 def _outlined(code: Statements, loop: For, captured: dict[str, ElementValue], slots: dict[str, int]) -> str:
     """Emit the body as a function of the context, the first iteration, the end, and the participant; return its name."""
     b, e = code.b, code.e
-    name = f"body{len(code.functions)}"
+    number = len(code.functions)
+    name = f"{code.symbol}body{number}"
     code.functions.append("")  # its place: bodies are numbered in the order they are met
     outer = (b.regions, b.allocas, b.clears, b.block, e.values, e.affine, e.places, e.columns)
     own = (code.failures, code.streams, code.spares)
@@ -328,7 +329,7 @@ def _outlined(code: Statements, loop: For, captured: dict[str, ElementValue], sl
     serial_loop(code, For(loop.var, Var("\0first"), Var("\0last"), loop.body, loop.step))
     code.facts.forget(mark)
     header = f"define internal i64 @{name}(ptr noalias readonly %context, i64 %first, i64 %last, i64 %thread) #0 {{"
-    code.functions[int(name[4:])] = "\n".join([header, "entry:", *code.function_body(), "}"])
+    code.functions[number] = "\n".join([header, "entry:", *code.function_body(), "}"])
     b.regions, b.allocas, b.clears, b.block, e.values, e.affine, e.places, e.columns = outer
     code.failures, code.streams, code.spares = own
     return name

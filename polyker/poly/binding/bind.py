@@ -121,7 +121,9 @@ class _Binder:
         self.declared = declared_shapes(self.context, program, self.sizes)
         self.shapes |= {**arguments, **self.declared}
         self.fresh = {t for t, s in self.shapes.items() if s is None}
-        self.definers = {t: [k for k, p in enumerate(self.places) if p.statement.target == t] for t in self.shapes}
+        self.definers: dict[str, list[int]] = {t: [] for t in self.shapes}
+        for k, p in enumerate(self.places):
+            self.definers[p.statement.target].append(k)
         self.solved: dict[int, tuple[BoundStatement, dict[str, IndexBound]]] = {}
         self.ranges: dict[int, StatementRanges] = {}
 

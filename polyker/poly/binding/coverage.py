@@ -36,6 +36,9 @@ class Coverage:
         times: Mapping[int, tuple[int | str, ...]],
     ) -> None:
         self.context, self.items, self.shapes, self.times = context, items, shapes, times
+        self.writers: dict[str, list[CoveredStatement]] = {}
+        for item in items:
+            self.writers.setdefault(item[0].statement.target, []).append(item)
 
     def check(self, given: frozenset[str], outputs: Sequence[str]) -> None:
         """Check the whole program; `given` are the tensors that arguments define.
@@ -107,7 +110,7 @@ class Coverage:
     # Reads
 
     def _check_read(self, reader: BoundStatement, bounds: Mapping[str, IndexBound], access: AffineAccess) -> None:
-        writers = [(s, b) for s, b in self.items if s.statement.target == access.tensor]
+        writers = self.writers.get(access.tensor, [])
         for writer, writer_bounds in writers:
             around = reader.loops[: len(writer.loops)] == writer.loops
             if writer.number < reader.number and around and self._covers(writer, writer_bounds):
@@ -161,7 +164,7 @@ class Coverage:
     # Outputs
 
     def _check_output(self, tensor: str) -> None:
-        writers = [(s, b) for s, b in self.items if s.statement.target == tensor]
+        writers = self.writers.get(tensor, [])
         for writer, bounds in writers:
             if not writer.loops and self._covers(writer, bounds):
                 return
@@ -190,7 +193,7 @@ class Coverage:
 
     def defined_elements(self, writer: BoundStatement, bounds: Mapping[str, IndexBound], name: str) -> str | None:
         """Return the text of the elements that a reduction defines, under the tensor's generated name; None for all."""
-        shared = sum(s.statement.target == writer.statement.target for s, _ in self.items) > 1
+        shared = len(self.writers[writer.statement.target]) > 1
         if writer.sets_elements or not shared or self._covers(writer, bounds):
             return None
         elements = self._written(writer, bounds).coalesce().set_tuple_name(name)

@@ -14,11 +14,14 @@ def drop_dead(program: TypedProgram) -> TypedProgram:
     """Return the program without the statements whose targets no output depends on; after coverage was checked."""
     statements = list(program.statements())
     live = set(program.outputs) | {s.target for s in statements if _gathers(s)}
-    while True:
-        reached = live | {r.tensor for s in statements if s.target in live for r in s.reads()}
-        if reached == live:
-            break
-        live = reached
+    reads: dict[str, set[str]] = {}
+    for s in statements:
+        reads.setdefault(s.target, set()).update(r.tensor for r in s.reads())
+    waiting = list(live)
+    while waiting:
+        more = reads.get(waiting.pop(), set()) - live
+        live |= more
+        waiting += more
     if all(s.target in live for s in statements):
         return program
     tensors = tuple(t for t in program.tensors if t.role != Role.TEMPORARY or t.name in live)
