@@ -13,6 +13,7 @@ from polyker.einsum_frontend.names import (
     MAX_IDENTIFIER_CHARACTERS,
     MAX_ITEMS,
     MAX_NESTING,
+    MAX_STATEMENT_CHARACTERS,
     MAX_STATEMENTS,
     MAX_TEXT_CHARACTERS,
     TREE_DEPTH,
@@ -27,6 +28,7 @@ from polyker.errors.syntax import (
     MISMATCHED,
     NAME_TOO_LONG,
     NOT_TEXT,
+    STATEMENT_TOO_LONG,
     TEXT_TOO_LONG,
     TOO_DEEP,
     TOO_MANY_ITEMS,
@@ -112,7 +114,7 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
 
     Raises ParseError at characters, numbers, brackets and indentation that no operator has, and beyond the limits.
     """
-    text, position, statements, signs = source.text, 0, 0, 0
+    text, position, statements, signs, begun = source.text, 0, 0, 0, -1
     lines = _Lines(source)
     brackets = _Brackets()
     while position < len(text):
@@ -121,6 +123,7 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
             raise _no_token(source, position)
         kind, start, position = match.lastgroup, position, match.end()
         if kind == "newline" and not brackets.open:
+            begun = -1
             yield from lines.end(start, position)
         if kind in ("blank", "newline"):
             continue
@@ -128,6 +131,11 @@ def tokenize(source: Source) -> Iterator[Lexeme]:
             yield from lines.begin(start)
         token = _classify(source, kind, match.group(), start, position)
         brackets.see(token)
+        begun = start if begun < 0 else begun
+        if position - begun > MAX_STATEMENT_CHARACTERS:
+            raise failure(STATEMENT_TOO_LONG, span=Span(source, begun, begun + 1), limit=MAX_STATEMENT_CHARACTERS)
+        if token.value == ";" and not brackets.open:
+            begun = -1
         if token.type in ("SET", "UPDATE") and not brackets.open:
             statements += 1
             if statements > MAX_STATEMENTS:

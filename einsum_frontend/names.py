@@ -15,11 +15,12 @@ from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 
 # Limits on what a text may hold; each is checked before the stage that it protects.
-MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
+MAX_TEXT_CHARACTERS = 512 * 1024  # characters
+MAX_STATEMENT_CHARACTERS = 64 * 1024  # characters
 MAX_NESTING = 64  # brackets inside brackets
 MAX_ITEMS = 128  # between the brackets of one pair
-MAX_STATEMENTS = 16_384
-MAX_OPERANDS = 16_384  # inputs, and outputs
+MAX_STATEMENTS = 8192
+MAX_OPERANDS = 4096  # inputs, and outputs
 MAX_INDICES = 32  # of one statement, those of loops and inline reductions around it included
 MAX_IDENTIFIER_CHARACTERS = 64  # characters
 MAX_COEFFICIENT = 2**31  # of an index, and divisors

@@ -41,6 +41,7 @@ SLOW = (
     "einsum_frontend/test_roundtrip.py",
     "einsum_frontend/test_truth_values.py::test_they_are_what_they_are_in_numpy",
     "errors/test_calls.py::test_each_code_is_raised_with_its_class_and_values",
+    "pipeline/test_parts.py",
     "pipeline/test_passes.py",
     "pipeline/test_verify.py::test_a_pass_that_breaks_a_kernel_is_named",
     "rewrite/test_unfold.py::test_short_convolutions_give_numpys_values",

@@ -12,6 +12,7 @@ class ReductionWarning(UserWarning):
 # The text: its size and its characters.
 NOT_TEXT = register("PK100", ParseError, "an operator is text, not {type}", "pk.op takes a str or built statements")
 TEXT_TOO_LONG = register("PK101", ParseError, "the text has {length} characters, the limit is {limit}")
+STATEMENT_TOO_LONG = register("PK152", ParseError, "the statement that begins here has more than {limit} characters")
 BAD_CHARACTER = register("PK102", ParseError, "character {point} ({name}) cannot stand in an operator", "delete it")
 LOOK_ALIKE = register(
     "PK103",

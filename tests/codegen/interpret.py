@@ -30,12 +30,14 @@ from polyker.codegen.ir.kernel import (
     KExpr,
     Launch,
     LoopKind,
+    PartCall,
     Shuffle,
     Space,
     Stmt,
     StmtBlock,
     Wait,
 )
+from polyker.codegen.ir.polynomial import evaluate
 from polyker.errors.base import InternalError
 from tests.codegen.interpret_statements import Array, Failed, Interpreter
 
@@ -112,6 +114,8 @@ def run(
     `stores`, if given, receives for each of those buffers how often each element was stored to.
     Raises InternalError on an access outside a buffer and on a read of an undefined element.
     """
+    if kernel.parts:
+        return _run_parts(kernel, buffers, integers)
     state = _Launches(kernel, buffers, integers)
     if stores is not None:
         state.counting = True
@@ -122,6 +126,19 @@ def run(
     except Failed as failed:
         return failed.code
     return state.failed
+
+
+def _run_parts(kernel: KernelIR, buffers: Mapping[str, Array], integers: Mapping[str, int]) -> int:
+    """Run the parts of a kernel one after another."""
+    for call in kernel.body:
+        assert isinstance(call, PartCall)
+        part = kernel.parts[call.part]
+        given = {b.name: buffers[name] for b, name in zip(part.buffers, call.buffers, strict=True)}
+        values = {name: evaluate(value, integers) for name, value in zip(part.integers, call.integers, strict=True)}
+        status = run(part, given, values)
+        if status:
+            return status + call.codes
+    return 0
 
 
 class _Launches(Interpreter):

@@ -17,15 +17,16 @@ _CIRCLE = "for t in 1:N:\n  A[t] = B[t-1] + X[t]\n  B[t] = A[t]"
 
 # code, text, what stands under the caret (None where there is no place), part of the message, part of the hint
 TEXTS = [
-    ("PK101", "x" * 65537, None, "65537 characters, the limit is 65536", ""),
+    ("PK101", "x" * 524289, None, "524289 characters, the limit is 524288", ""),
+    ("PK152", f"C = 1{' ' * 65536}+ 1", "C", "more than 65536 characters", ""),
     ("PK102", "C[i] = \0A[i]", "\0", "U+0000", "delete"),
     ("PK103", "C[i] = \u0410[i]", "\u0410", "U+0410 (CYRILLIC CAPITAL LETTER A)", "ASCII"),
     ("PK104", f"C[i] = {'a' * 65}[i]", "a" * 65, "65 characters, the limit is 64", ""),
     ("PK105", f"C = {'(' * 65}x{')' * 65}", "(", "nested more than 64 deep", "split"),
     ("PK106", "C = " + "x * y / " * 100 + "z", ..., "more than 150 operators deep", "split"),
     ("PK107", "C = " + "(x < " * 30 + "y" + " < z)" * 30, ..., "more than 100000 parts", "counts b twice"),
-    ("PK108", "C = 1\n" * 257, "=", "more than 256 statements", "split"),
-    ("PK109", "C = " + " + ".join(f"x{n}" for n in range(65)), None, "65 inputs, the limit is 64", ""),
+    ("PK108", "C = 1\n" * 8193, "=", "more than 8192 statements", "split"),
+    ("PK109", "\n".join(f"C += x{n}" for n in range(4097)), None, "4097 inputs, the limit is 4096", ""),
     ("PK110", f"C += A[{','.join(f'q{n}' for n in range(33))}]", ..., "33 indices, the limit is 32", ""),
     ("PK111", f"C = A[{'i,' * 128}i]", ",", "more than 128 items", ""),
     ("PK112", "C[i] = A[2i]", "2i", "`2i` is not a number", "2 * i"),

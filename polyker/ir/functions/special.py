@@ -32,6 +32,8 @@ def complementary(a: Any) -> Any:
         return np.float64(math.erfc(a))
     if not a >= 1:
         return 1 - error_function(a) if a > -3 else 2 - complementary(-a) if a <= -3 else a
+    if a > 120:  # below the least longdouble
+        return type(a)(0)
     fraction = type(a)(0)
     for n in range(300, 0, -1):
         fraction = (type(a)(n) / 2) / (a + fraction)

@@ -24,9 +24,9 @@ from polyker.poly.isl import dim, int_val, read_set
 MOST_IN_ONE_KERNEL = 24
 # Statements up to which a group is one kernel; of longer ones the compile time is no longer linear (measured).
 MOST_IN_A_GROUP = 64
-# Operations on an element that is read or written from which on a statement is a barrier (experience value: windows have 9,
-# small products 16).
-BARRIER_INTENSITY = 16
+# Uses of each element that is read or written from which on a statement is a barrier: of a product, of whose operands no row can
+# be forgotten before others need it, and of one tensor's windows, which share rows with what made them (experience values).
+BARRIER_USES, BARRIER_WINDOW_USES = 4, 32
 # How much larger than all else what is passed on has to be for a product to share loops with its producer (experience value).
 DOMINATING = 4
 # What a symbolic size is thought to be where nothing is known of it.
@@ -129,7 +129,8 @@ class _Groups:
             domains = [] if s.op == "set" else [s.domain]
             domains += [e.domain for e in walk(s.expr) if isinstance(e, Reduce) and e.domain is not None]
             total = sum(held.values())
-            if not domains or self._points(domains) < BARRIER_INTENSITY * total:
+            least = BARRIER_USES if len(names) > 1 else BARRIER_WINDOW_USES
+            if not domains or self._points(domains) < least * max(held.values()):
                 continue
             for name in names:
                 size = held[name] * self.tensors[name].dtype.itemsize
