@@ -43,10 +43,10 @@ class Options(PartlyCompared, frozen=True):
 
     `acc`: element type of every accumulation, or None for the notation's rules. `fastmath`: LLVM flags allowed on
     every operation. `specialize`: "auto" (a symbolic kernel after three shapes), "always" (one kernel a shape), "never"
-    (symbolic from the first). `timeout`: seconds that a compile may take. `threads`: of a kernel; None: POLYKER_NUM_THREADS, or
-    as many as this process has cores. `deterministic`: bits do not depend on `threads`. `cache_size`: kernels kept.
-    `scratch_bytes`: memory that temporaries may take, None for a quarter of the machine's. `deadline`: time.monotonic() at
-    which the running compile is given up; the call sets it.
+    (symbolic from the first). `timeout`: seconds that a compile may take, for each 64 statements where there are more.
+    `threads`: of a kernel; None: POLYKER_NUM_THREADS, or as many as this process has cores. `deterministic`: bits do not depend
+    on `threads`. `cache_size`: kernels kept. `scratch_bytes`: memory that temporaries may take, None for a quarter of the
+    machine's. `deadline`: time.monotonic() at which the running compile is given up; the call sets it.
     """
 
     UNCOMPARED: ClassVar = frozenset({"deadline"})

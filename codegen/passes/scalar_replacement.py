@@ -9,7 +9,7 @@ STACK buffers with constant places, which become registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import TypeAlias, TypeGuard
 
 from msgspec import Struct
@@ -82,6 +82,13 @@ class _CarriedStore(Struct, frozen=True):
         return 1 if self.vector is None else self.vector.lanes
 
 
+class _CarriedRead(Struct, frozen=True):
+    """An element that a loop's body reads, within the VECTOR loop `vector` if it stands in one."""
+
+    vector: For | None
+    element: ElementIndex
+
+
 class _Carried(Struct, frozen=True):
     """A store whose values later iterations read from `buffer`, and the greatest distance at which they do."""
 
@@ -126,13 +133,18 @@ class _Carrier:
         for stmt in statements(loop.body):
             if isinstance(stmt, Store):
                 counts[stmt.buffer] = counts.get(stmt.buffer, 0) + 1
+        reads = _reads(loop, counts.keys())
         found = []
         for site in sites:
             name = site.store.buffer
+            if name not in reads:
+                continue
             others = [s for s in sites if s.store.buffer == name]
             if len(others) < counts[name] or not _advances(site.element, loop) or not _is_plain(site.element, loop):
                 continue
-            distances = tuple(d for d in range(1, min(MAX_REGISTER_DISTANCE, trip - 1) + 1) if _is_read(loop, site, d))
+            distances = tuple(
+                d for d in range(1, min(MAX_REGISTER_DISTANCE, trip - 1) + 1) if _is_read(reads[name], loop, site, d)
+            )
             if distances and all(o is site or _apart(site, o, loop, distances[-1]) for o in others):
                 self._count += 1
                 shape = (Const(distances[-1] + 1), *(() if site.vector is None else (Const(site.lanes),)))
@@ -216,33 +228,28 @@ def _apart(site: _CarriedStore, other: _CarriedStore, loop: For, distance: int) 
     return False
 
 
-def _is_read(loop: For, site: _CarriedStore, distance: int) -> bool:
-    """Return whether the loop's body reads what a store wrote so many iterations ago, lane by lane."""
-    wanted = _earlier(site.element, loop, distance)
+def _reads(loop: For, buffers: Set[str]) -> dict[str, list[_CarriedRead]]:
+    """Return what a loop's body surely reads of some buffers, by buffer."""
+    found: dict[str, list[_CarriedRead]] = {}
     for stmt in loop.body:
         vector = stmt if _is_vector(stmt) else None
-        if not _same_lanes(vector, site.vector):
-            continue
         for one in (stmt,) if vector is None else vector.body:
-            read = loads_in(*expressions(one)) if isinstance(one, Store | Let) else ()
-            if any(_matches(e, site, vector, wanted) for e in read):
-                return True
-    return False
+            for load in loads_in(*expressions(one)) if isinstance(one, Store | Let) else ():
+                if load.buffer in buffers and load.predicate is None:
+                    found.setdefault(load.buffer, []).append(_CarriedRead(vector, _element(load.indices, vector)))
+    return found
+
+
+def _is_read(reads: Sequence[_CarriedRead], loop: For, site: _CarriedStore, distance: int) -> bool:
+    """Return whether a loop's body reads what a store wrote so many iterations ago, lane by lane."""
+    wanted = _earlier(site.element, loop, distance)
+    return any(read.element == wanted and _same_lanes(read.vector, site.vector) for read in reads)
 
 
 def _same_lanes(a: For | None, b: For | None) -> bool:
     if a is None or b is None:
         return a is b
     return (a.lanes, polynomial(a.lo), polynomial(a.hi)) == (b.lanes, polynomial(b.lo), polynomial(b.hi))
-
-
-def _matches(expr: KExpr, site: _CarriedStore, vector: For | None, wanted: ElementIndex) -> bool:
-    return (
-        isinstance(expr, Load)
-        and expr.predicate is None
-        and expr.buffer == site.store.buffer
-        and _element(expr.indices, vector) == wanted
-    )
 
 
 def _starts(loop: For, carried: _Carried) -> Iterator[Stmt]:
@@ -278,8 +285,9 @@ def _changed(
         if isinstance(expr, Load) and expr.predicate is None:
             for c in carried:
                 if c.site.store.buffer == expr.buffer and _same_lanes(vector, c.site.vector):
+                    element = _element(expr.indices, vector)
                     for d in c.distances:
-                        if _matches(expr, c.site, vector, _earlier(c.site.element, loop, d)):
+                        if element == _earlier(c.site.element, loop, d):
                             place = c.place(d + (position > c.site.position))
                             return Load(c.buffer.name, _in_lanes(place, c.site.vector, vector), expr.dtype)
         return rebuild(expr, change)

@@ -224,7 +224,7 @@ class Binding:
         from polyker.pipeline.compile import compile_typed
 
         target, typed = target_named(self.target), self._of_class(likely)
-        limited = with_deadline(self.options)
+        limited = with_deadline(self.options, self._statements)
         ordered = None if self.given is None else self.given[1:]
         work: Callable[[], Artifact] = lambda: compile_typed(typed, layouts, target, limited, ordered)  # noqa: E731
         return guarded(self.definition.program, "compile", limited, work)
@@ -234,7 +234,11 @@ class Binding:
         load("polyker.api.stages")
         from polyker.api.stages import bound_program, with_deadline
 
-        return bound_program(self.definition.program, types, sizes, with_deadline(self.options))
+        return bound_program(self.definition.program, types, sizes, with_deadline(self.options, self._statements))
+
+    @property
+    def _statements(self) -> int:
+        return sum(1 for _ in self.definition.program.statements())
 
     def _of_class(self, likely: Likely) -> TypedProgram:
         """Return the program for a class of sizes: those that are the same in all calls of it are constants, others expected so.

@@ -29,6 +29,9 @@ if TYPE_CHECKING:  # the compiler's own data
 
 T = TypeVar("T")
 
+# Statements for which a compile has the time that the options name; one of more has more, in proportion.
+TIMED_STATEMENTS = 64
+
 
 def inferred(
     program: Program, types: Sequence[TensorType], sizes: Mapping[str, int | str], options: Options
@@ -56,9 +59,9 @@ def inferred_ranges(
     return guarded(program, "ranges", with_deadline(options), lambda: infer_ranges(program, types, sizes))
 
 
-def with_deadline(options: Options) -> Options:
-    """Return the options with the moment until which a compile that begins now may take."""
-    seconds = environment_timeout() or options.timeout
+def with_deadline(options: Options, statements: int = 1) -> Options:
+    """Return the options with the moment until which a compile that begins now, of so many statements, may take."""
+    seconds = (environment_timeout() or options.timeout) * max(1.0, statements / TIMED_STATEMENTS)
     return replace(options, timeout=seconds, deadline=time.monotonic() + seconds)
 
 

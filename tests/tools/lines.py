@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 # The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
     "ir": 1790,
-    "poly": 3270,
+    "poly": 3280,
     "machine": 370,
     "cost": 1650,
-    "rewrite": 6900,
+    "rewrite": 7180,
     "schedule": 8220,
-    "codegen": 14160,
+    "codegen": 14380,
 }
 AROUND = {
     "api": 2110,
@@ -30,12 +30,12 @@ AROUND = {
     "edit": 1360,
     "einsum_frontend": 2630,
     "errors": 1090,
-    "explain": 1220,
+    "explain": 1270,
     "export": 1990,
     "grad": 1250,  # gradients and forward mode
-    "pipeline": 1180,
+    "pipeline": 1320,
     "process": 270,
-    "record": 430,
+    "record": 460,
     "reference": 1510,
     "runtime": 4000,
     "store": 290,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import accumulate
 from math import prod
 
 from msgspec import Struct
 
 from polyker.ir.expr import Reduce, walk
-from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedTensor, statements_of
+from polyker.ir.typed import TypedLoop, TypedNode, TypedProgram, TypedStatement, TypedTensor, statements_of
 from polyker.machine.model import Target
 from polyker.poly.boxes import ends
 from polyker.poly.checks import evaluate_shape
@@ -22,8 +23,9 @@ from polyker.poly.isl import dim, int_val, read_set
 
 # Statements up to which a program is one kernel: what is between them is then left to the schedule (chosen: a second's compile).
 MOST_IN_ONE_KERNEL = 24
-# Statements up to which a group is one kernel; of longer ones the compile time is no longer linear (measured).
-MOST_IN_A_GROUP = 64
+# Weight up to which a group is one kernel, and that of a statement with a reduction, for which many more schedules are weighed;
+# of larger groups the compile time is no longer linear (measured).
+MOST_IN_A_GROUP, REDUCTION_WEIGHT = 64, 6
 # Uses of each element that is read or written from which on a statement is a barrier: of a product, of whose operands no row can
 # be forgotten before others need it, and of one tensor's windows, which share rows with what made them (experience values).
 BARRIER_USES, BARRIER_WINDOW_USES = 4, 32
@@ -155,20 +157,30 @@ class _Groups:
 
     def _short(self, units: Sequence[_Unit], group: Sequence[int]) -> list[list[int]]:
         """Return a group in runs that are not too long, cut where the least is passed from one to the other."""
-        if len(group) <= MOST_IN_A_GROUP:
-            return [list(group)]
         runs: list[list[int]] = []
         rest = list(group)
-        while len(rest) > MOST_IN_A_GROUP:
+        while True:
+            sums = list(accumulate(self._weight(units[n]) for n in rest[:MOST_IN_A_GROUP]))
+            fit = sum(weight <= MOST_IN_A_GROUP for weight in sums)
+            if fit == len(rest):
+                return [*runs, rest]
             made, open_at = set[str](), list[int]()
-            for k in range(MOST_IN_A_GROUP):
+            for k in range(max(1, fit)):
                 made |= units[rest[k]].writes
                 used = _all(units[n].reads for n in rest[k + 1 : 2 * MOST_IN_A_GROUP])
                 open_at.append(sum(self._elements(self.tensors[name]) for name in made & used))
-            at = min(range(MOST_IN_A_GROUP // 2, MOST_IN_A_GROUP), key=lambda k: (open_at[k], -k)) + 1
+            at = min(range(len(open_at) // 2, len(open_at)), key=lambda k: (open_at[k], -k)) + 1
             runs.append(rest[:at])
             rest = rest[at:]
-        return [*runs, rest]
+
+    def _weight(self, unit: _Unit) -> int:
+        """Return what a unit adds to the time of a compile."""
+        found = statements_of(self.program.body[k] for k in unit.nodes)
+        return sum(REDUCTION_WEIGHT if s.op != "set" or _reduces(s) else 1 for s in found)
+
+
+def _reduces(statement: TypedStatement) -> bool:
+    return any(isinstance(e, Reduce) for e in walk(statement.expr))
 
 
 def _all(names: Iterable[frozenset[str]]) -> frozenset[str]:
