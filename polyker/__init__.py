@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what `_LAZY` loads at first use
     from polyker.api.kernel import Kernel, export_library
     from polyker.api.operator import Operator, op
     from polyker.api.schedule_object import Schedule
+    from polyker.bridge import jax as jax
     from polyker.einsum_frontend.builder import *  # noqa: F403
     from polyker.einsum_frontend.builder import indices, sizes, tensors
     from polyker.ir.dtypes import bool_ as bool  # noqa: F401
@@ -55,6 +56,8 @@ _LAZY = {
     "Program": "polyker.ir.program",
     "set_parallel_for": "polyker.runtime.threads",
 }
+# Bridges to frameworks, loaded at first use: `polyker.jax`.
+_BRIDGES = {"jax": "polyker.bridge.jax"}
 
 __all__ = [
     "ArgumentError",
@@ -117,6 +120,8 @@ def __getattr__(name: str) -> Any:
         value = bool_
     elif name in _LAZY:
         value = getattr(load(_LAZY[name]), name)
+    elif name in _BRIDGES:
+        value = load(_BRIDGES[name])
     elif not name.startswith("_"):
         builder = load("polyker.einsum_frontend.builder")
         if name not in builder.__all__:
@@ -130,4 +135,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     builder = load("polyker.einsum_frontend.builder")
-    return sorted({*__all__, *builder.__all__, "bool"})
+    return sorted({*__all__, *builder.__all__, *_BRIDGES, "bool"})

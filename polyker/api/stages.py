@@ -163,6 +163,16 @@ def derived(
     return text, {name: value for name, value in fixed.items() if re.search(rf"\b{name}\b", text)}
 
 
+def varied(program: Program, fixed: Mapping[str, int]) -> Mapping[str, frozenset[str]]:
+    """Return of each output of floats the inputs that it changes with; raises GradientError where there is no derivative."""
+    load_compiler()
+    load("polyker.grad.derive")
+    from polyker.grad.derive import varied as found
+
+    limited = with_deadline(options.current)
+    return guarded(program, "differentiate", limited, lambda: found(program, fixed))
+
+
 def _names(what: str, given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """Return names that are given one by one or alone; raises ArgumentError."""
     if given is None:

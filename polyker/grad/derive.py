@@ -81,6 +81,13 @@ def _forward(
     return made
 
 
+def varied(program: Program, fixed: Mapping[str, int]) -> dict[str, frozenset[str]]:
+    """Return of each output the inputs that it changes with, of those that floats may be given for; raises GradientError."""
+    d, of, _ = _begun(program, fixed, None, None, independent=True)
+    floats = {name for name in program.inputs if d.source.dtypes[name].kind == "f"}
+    return {name: frozenset(_behind(d, [name]) & floats) for name in of}
+
+
 def _padded(read: Read) -> Pad | None:
     """Return the padding of a read's change: what stands for elements outside does not change."""
     if read.pad is not None and read.pad.mode == "constant":
@@ -89,9 +96,17 @@ def _padded(read: Read) -> Pad | None:
 
 
 def _begun(
-    program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None
+    program: Program,
+    fixed: Mapping[str, int],
+    wrt: Sequence[str] | None,
+    of: Sequence[str] | None,
+    *,
+    independent: bool = False,
 ) -> tuple[Derivation, list[str], list[str]]:
-    """Return a derivation with nothing made, the outputs and the inputs; raises ArgumentError for names that are none."""
+    """Return a derivation with nothing made, the outputs and the inputs; raises ArgumentError for names that are none.
+
+    `independent`: no input need be one that an output changes with.
+    """
     source = with_terms(with_versions(with_counts(bound(program, fixed))))
     floats = {name for name, dtype in source.dtypes.items() if dtype.kind == "f"}
     inputs, outputs = ([n for n in names if n in floats] for names in (program.inputs, program.outputs))
@@ -102,7 +117,7 @@ def _begun(
         if name not in inputs:
             raise failure(NOT_VARIED, name=name, known=", ".join(inputs))
     for what, names in (("input", inputs), ("output", outputs)):
-        if not names:
+        if not names and not independent:
             raise failure(NO_FLOATS, what=what)
     found = Derivation(program, fixed, source, writers_of(source))
     chosen = list(of or outputs)
@@ -112,7 +127,7 @@ def _begun(
     for name in wrt:
         if name not in reached:
             raise failure(INDEPENDENT, of=", ".join(chosen), wrt=name)
-    if not wrt:
+    if not wrt and not independent:
         raise failure(INDEPENDENT, of=", ".join(chosen), wrt=", ".join(program.inputs))
     return found, chosen, list(wrt)
 

@@ -1,0 +1,1 @@
+"""Bridges to frameworks: operators inside their compilers, with their derivatives, batching and sharding."""
