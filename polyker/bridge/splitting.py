@@ -240,10 +240,12 @@ class _Places(Struct):
         root = self.root(place)
         if root not in names:
             indices = sorted(str(p[2]) for p in {*self.parent, root} if p[0] == "i" and self.root(p) == root)
-            wanted = indices[0] if indices else "d"
+            plain = [name for name in indices if name.isascii() and name[0].isalpha()]
+            wanted = plain[0] if plain else "whole" if root in {self.root(p) for p in self.whole} else "part"
             taken, number, chosen = {*names.values()}, 1, wanted
-            while chosen in taken or not chosen.isascii() or not chosen[0].isalpha():
-                chosen, number = f"{wanted if wanted.isascii() and wanted[0].isalpha() else 'd'}{number}", number + 1
+            while chosen in taken:
+                number += 1
+                chosen = f"{wanted}_{number}"
             names[root] = chosen
         return names[root]
 

@@ -34,19 +34,27 @@ class JaxOperator:
         outputs = source.signature.outputs
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
         self._jitted: dict[Hashable, Any] = {}
+        signature = source.signature
+        self._count = len(signature.inputs) if signature.parameters == signature.inputs else -1
+        self._quick: tuple[Options | None, Any] = None, None  # of calls without sizes, under these options
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the results for arrays and sizes."""
+        chosen = options.current
+        known, quick = self._quick
+        if known is chosen and not named and len(args) == self._count and all(isinstance(a, jax.Array) for a in args):
+            return quick(*args)
         arrays, sizes = self._given(args, named)
         for name, array in zip(self._source.signature.inputs, arrays, strict=True):
             _check(array, name)
-        chosen = options.current
         key = chosen, tuple(sizes.items())
         jitted = self._jitted.get(key)
         if jitted is None:
             if len(self._jitted) >= _MOST_KINDS:
                 self._jitted.clear()
             jitted = self._jitted[key] = self._made(sizes, chosen)
+        if not sizes:
+            self._quick = chosen, jitted
         return jitted(*arrays)
 
     def _made(self, sizes: dict[str, int], chosen: Options) -> Any:
@@ -61,7 +69,7 @@ class JaxOperator:
     def _given(self, args: Sequence[Any], named: dict[str, Any]) -> tuple[Sequence[Any], dict[str, int]]:
         """Return the arrays in order, and the sizes that are given by keyword."""
         signature, fixed = self._source.signature, self._source.fixed
-        if not named and len(args) == len(signature.parameters) == len(signature.inputs):
+        if not named and len(args) == self._count:
             return args, {}
         rest = signature.parameters[len(args) :]
         known = {n: v for n, v in fixed.items() if n in rest and n not in named}

@@ -71,15 +71,18 @@ def computed(call: JaxCall, arrays: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(made(*passed, **scratch.attributes)[: len(call.results)])
 
 
-def partitioned(call: JaxCall, arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the results of a call that XLA splits over devices as its sharding rule says."""
+def partitioned(call: JaxCall, arrays: Sequence[Any], alone: Callable[..., Sequence[Any]]) -> tuple[Any, ...]:
+    """Return the results of a call that XLA splits over devices as its sharding rule says; `alone`: the call on one device.
+
+    Of the kernel for all of the arrays nothing is compiled where each device has a part.
+    """
     rule = call.rule
-    if rule is None or not arrays:
+    if rule is None:
         return computed(call, arrays)
 
     @custom_partitioning
     def whole(*arrays: Any) -> tuple[Any, ...]:
-        return computed(call, arrays)
+        return tuple(alone(*arrays))
 
     def partition(mesh: Mesh, args: Any, results: Any) -> Any:
         axes = _axes(rule, args, results)
@@ -99,12 +102,13 @@ def partitioned(call: JaxCall, arrays: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(NamedSharding(mesh, PartitionSpec(*(axes.get(f) for f in row))) for row in rule.outputs)
 
     outputs = {f for row in rule.outputs for f in row}
+    order = list(dict.fromkeys(f for row in (*rule.inputs, *rule.outputs) for f in row))  # in which XLA numbers them
     whole.def_partition(
         partition=partition,
         infer_sharding_from_operands=infer,
         sharding_rule=str(rule),
-        need_replication_factors=tuple(sorted(rule.whole)),
-        reduction_factors=tuple(sorted({*rule.reduced} - outputs)),
+        need_replication_factors=tuple(f for f in order if f in rule.whole),
+        reduction_factors=tuple(f for f in order if f in rule.reduced and f not in outputs),
     )
     found: tuple[Any, ...] = whole(*arrays)
     return found

@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
-from polyker.bridge.jax.lowering import PARTITIONED, JaxCall, call_on, partitioned
+from polyker.bridge.jax.lowering import PARTITIONED, JaxCall, call_on, computed, partitioned
 from polyker.bridge.jax.source import JaxSource
 from polyker.bridge.jax.targets import PLATFORM
 from polyker.errors.base import PolykerError, failure
@@ -88,16 +88,26 @@ def _jitted(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Any:
 
 @operator_p.def_impl
 def _run_operator(*arrays: Any, **params: Any) -> Any:
-    return _jitted(operator_p, tuple(params.items()))(*arrays)
+    return _run(operator_p, arrays, params)
 
 
 @tangent_p.def_impl
 def _run_tangent(*arrays: Any, **params: Any) -> Any:
-    return _jitted(tangent_p, tuple(params.items()))(*arrays)
+    return _run(tangent_p, arrays, params)
 
 
-def _lower_operator(ctx: Any, *values: Any, call: JaxCall, **_: Any) -> Any:
-    return mlir.lower_fun(lambda *arrays: partitioned(call, arrays), multiple_results=True)(ctx, *values)
+def _run(primitive: Primitive, arrays: Sequence[Any], params: Mapping[str, Any]) -> Any:
+    with jax.disable_jit(False):  # there is no other way to run it
+        return _jitted(primitive, tuple(params.items()))(*arrays)
+
+
+def _lower_operator(ctx: Any, *values: Any, call: JaxCall, **marked: Any) -> Any:
+    alone = partial(operator_p.bind, call=call)
+
+    def lowered(*arrays: Any) -> Any:
+        return partitioned(call, arrays, alone) if marked else computed(call, arrays)
+
+    return mlir.lower_fun(lowered, multiple_results=True)(ctx, *values)
 
 
 def _lower_nowhere(ctx: Any, *values: Any, **_: Any) -> Any:

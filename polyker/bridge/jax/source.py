@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from polyker.bridge.jax.installed import check_width, has_wide_types, is_wide
 from polyker.errors.base import CompileTimeout, PolykerError, failure
 from polyker.errors.calls import SIZE_MISSING
 from polyker.errors.jax import COMPLEX_GRADIENT
+from polyker.errors.syntax import ReductionWarning
 from polyker.ir.dtypes import TensorType
 from polyker.options import Options
 from polyker.process.jobs import load
@@ -74,8 +76,10 @@ class JaxSource:
             load("polyker.api.stages")
             from polyker.api.stages import derived
 
-            text, fixed = derived(kind, self.definition.program, self.fixed, tuple(wrt), tuple(of))
-            self._derived[key] = source_of_text(text, fixed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ReductionWarning)  # of terms of a text that nobody has written
+                text, fixed = derived(kind, self.definition.program, self.fixed, tuple(wrt), tuple(of))
+                self._derived[key] = source_of_text(text, fixed)
         return self._derived[key]
 
     def varied(self, types: Sequence[TensorType], results: Sequence[TensorType]) -> Mapping[str, frozenset[str]]:

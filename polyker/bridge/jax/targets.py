@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from math import prod
-from threading import Lock
 
 import jax
 import numpy as np
@@ -18,6 +17,7 @@ from polyker.errors.calls import SCRATCH
 from polyker.errors.jax import FFI_REFUSED
 from polyker.export.entry import scratch_bytes
 from polyker.ir.dtypes import DType
+from polyker.process.jobs import run_exclusively
 from polyker.record.forms import extents
 from polyker.record.records import KernelRecord
 from polyker.runtime.executable import Executable
@@ -90,18 +90,19 @@ class HandlerScratch(Struct, frozen=True):
 
 
 _registered: dict[str, HandlerTarget] = {}
-_kept: list[object] = []  # XLA keeps the addresses
-_lock = Lock()
 
 
 def target_of(executable: Executable) -> HandlerTarget:
     """Return the registered handler of a kernel; raises BackendUnavailable where JAX speaks another version."""
     name = f"{PREFIX}{executable.key[:40] or hex(id(executable))}"
-    with _lock:
+
+    def registered() -> HandlerTarget:
         if name not in _registered:
             _register(name, executable)
             _registered[name] = HandlerTarget(name, executable.record)
         return _registered[name]
+
+    return _registered.get(name) or run_exclusively(registered)
 
 
 def _register(name: str, executable: Executable) -> None:
