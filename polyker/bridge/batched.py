@@ -118,9 +118,7 @@ class _Batch(Struct, frozen=True):
             return replace(expr, subscripts=self._with(expr.tensor, expr.subscripts))
         return expr
 
-    def _with(
-        self, tensor: str, subscripts: tuple[Expr, ...], more: Expr | None = None
-    ) -> tuple[Expr, ...]:
+    def _with(self, tensor: str, subscripts: tuple[Expr, ...], more: Expr | None = None) -> tuple[Expr, ...]:
         at = self.axes.get(tensor, 0)
         return (*subscripts[:at], more or IndexExpr(self.index), *subscripts[at:])
 

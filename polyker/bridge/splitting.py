@@ -1,8 +1,8 @@
 """How the dimensions of a program split over devices: which of them one index joins, and which have to be whole.
 
 `C[i,j] += A[i,k] * B[k,j]` is the rule "i k, k j -> i j": over i and j each device computes its part alone, over k its partial
-sums, which are added afterwards. A dimension is whole where its subscript is more than an index (a window, a gather, a recurrence),
-where an inline reduction runs over it, or where the value of its index or its extent counts.
+sums, which are added afterwards. A dimension is whole where its subscript is more than an index (a window, a gather, a
+recurrence), where an inline reduction runs over it, or where the value of its index or its extent counts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SplitRule(Struct, frozen=True):
 def split_rule(program: Program, fixed: Iterable[str], ranks: Mapping[str, int]) -> SplitRule | None:
     """Return how a program splits; None where `...` leaves its dimensions open. `ranks`: of the inputs and outputs."""
     places = _Places(program, frozenset(fixed))
-    if any(isinstance(e, Dots) for s in program.statements() for r in (s, *s.reads()) for e in r.subscripts):
+    if any(isinstance(e, Dots) for s in program.statements() for r in (_target(s), *s.reads()) for e in r.subscripts):
         return None
     places.nodes(program.body, {})
     return places.rule(ranks)

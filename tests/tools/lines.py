@@ -26,10 +26,11 @@ CORE = {
 }
 AROUND = {
     "api": 2120,
+    "bridge": 1330,  # JAX: handlers, transformations, batches, sharding rules
     "cli": 1040,
     "edit": 1360,
     "einsum_frontend": 2630,
-    "errors": 1090,
+    "errors": 1130,
     "explain": 1270,
     "export": 1990,
     "grad": 1250,  # gradients and forward mode

@@ -26,13 +26,11 @@ def op(operator: Any, *, platform: str = "cpu", **sizes: int) -> JaxOperator:
     return made
 
 
-def einsum(
-    *operands: Any, optimize: Any = True, precision: Any = None, preferred_element_type: Any = None
-) -> Any:
+def einsum(*operands: Any, optimize: Any = True, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """Evaluate Einstein's summation convention on JAX arrays, as jax.numpy.einsum does, by polyker's kernels.
 
     `optimize`: whether, or by which path, more than two operands are contracted in pairs. `precision` changes nothing: products
-    have all bits of their type. `preferred_element_type`: of the result, and of the sums where it has more bits than the operands.
+    have all bits of their type. `preferred_element_type`: of the result, and of the sums where it is wider than the operands.
     Raises ParseError, ShapeError, DTypeError, ArgumentError.
     """
     load("polyker.bridge.jax.installed").load_jax()

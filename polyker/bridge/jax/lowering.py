@@ -80,8 +80,7 @@ def partitioned(call: JaxCall, arrays: Sequence[Any], alone: Callable[..., Seque
     if rule is None:
         return computed(call, arrays)
 
-    @custom_partitioning
-    def whole(*arrays: Any) -> tuple[Any, ...]:
+    def every(*arrays: Any) -> tuple[Any, ...]:
         return tuple(alone(*arrays))
 
     def partition(mesh: Mesh, args: Any, results: Any) -> Any:
@@ -101,6 +100,7 @@ def partitioned(call: JaxCall, arrays: Sequence[Any], alone: Callable[..., Seque
         axes = _axes(rule, args, ())
         return tuple(NamedSharding(mesh, PartitionSpec(*(axes.get(f) for f in row))) for row in rule.outputs)
 
+    whole = custom_partitioning(every)
     outputs = {f for row in rule.outputs for f in row}
     order = list(dict.fromkeys(f for row in (*rule.inputs, *rule.outputs) for f in row))  # in which XLA numbers them
     whole.def_partition(

@@ -64,18 +64,20 @@ def _result(found: TensorType, avals: Sequence[Any]) -> Any:
     return like.update(shape=found.shape, dtype=found.dtype.numpy, weak_type=False, sharding=sharding)
 
 
-@operator_p.def_abstract_eval
 def _operator_types(*avals: Any, call: JaxCall, **_: Any) -> list[Any]:
     return [_result(t, avals) for t in call.results]
 
 
-@tangent_p.def_abstract_eval
 def _tangent_types(*avals: Any, call: JaxCall, of: Sequence[str], **_: Any) -> list[Any]:
     return [_result(_types(call)[name], avals) for name in of]
 
 
 def _types(call: JaxCall) -> dict[str, TensorType]:
     return dict(zip(call.source.signature.outputs, call.results, strict=True))
+
+
+operator_p.def_abstract_eval(_operator_types)
+tangent_p.def_abstract_eval(_tangent_types)
 
 
 # Evaluation and lowering.
@@ -86,12 +88,10 @@ def _jitted(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Any:
     return jax.jit(partial(primitive.bind, **dict(params)))
 
 
-@operator_p.def_impl
 def _run_operator(*arrays: Any, **params: Any) -> Any:
     return _run(operator_p, arrays, params)
 
 
-@tangent_p.def_impl
 def _run_tangent(*arrays: Any, **params: Any) -> Any:
     return _run(tangent_p, arrays, params)
 
@@ -99,6 +99,10 @@ def _run_tangent(*arrays: Any, **params: Any) -> Any:
 def _run(primitive: Primitive, arrays: Sequence[Any], params: Mapping[str, Any]) -> Any:
     with jax.disable_jit(False):  # there is no other way to run it
         return _jitted(primitive, tuple(params.items()))(*arrays)
+
+
+operator_p.def_impl(_run_operator)
+tangent_p.def_impl(_run_tangent)
 
 
 def _lower_operator(ctx: Any, *values: Any, call: JaxCall, **marked: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polyker.api.compiling import compiled
 from polyker.api.definition import Definition, of_text
@@ -40,9 +40,7 @@ class JaxSource:
     def __repr__(self) -> str:
         return f"{self.definition.program.name or 'op'}"
 
-    def infer(
-        self, types: Sequence[TensorType], sizes: Mapping[str, int], chosen: Options
-    ) -> tuple[TensorType, ...]:
+    def infer(self, types: Sequence[TensorType], sizes: Mapping[str, int], chosen: Options) -> tuple[TensorType, ...]:
         """Return the types of the outputs; raises ShapeError and DTypeError."""
         key = tuple(types), tuple(sizes.items()), chosen.code_key
         if key not in self._inferred:
@@ -157,4 +155,3 @@ def _sizes(record: CallRecord, types: Sequence[TensorType]) -> dict[str, int]:
 def source_of_text(text: str, fixed: Mapping[str, int]) -> JaxSource:
     """Return the source of a text."""
     return JaxSource(of_text(text, fixed))
-

@@ -30,7 +30,9 @@ RULES = {
     "statements": ("T[i] = sum[k](A[i,k]); O[i,j] = T[i] * B[i,j]", {"A": 2, "B": 2, "O": 2}, "i k, i j -> i j", "k", {}),
     "recurrence": ("S[b,0] = X[b,0]; S[b,t] = S[b,t-1] + X[b,t] for t in 1:T", {"X": 2, "S": 2}, "b t -> b t", "t", {}),
     "value of an index": ("Y[i,j] = X[i,j] * i", {"X": 2, "Y": 2}, "i j -> i j", "i", {}),
-    "condition": ("L[i,j] += A[i,k] * B[j,k] where j <= i", {"A": 2, "B": 2, "L": 2}, "i k, j k -> i j", "i j", {"k": {0: "add"}}),
+    "condition": (
+        "L[i,j] += A[i,k] * B[j,k] where j <= i", {"A": 2, "B": 2, "L": 2}, "i k, j k -> i j", "i j", {"k": {0: "add"}}
+    ),
     "gather": ("O[i,d] = T[I[i],d]", {"T": 2, "I": 1, "O": 2}, "whole d, i -> i d", "whole", {}),
     "declared extent": ("f(X: f32[N,3]) -> Y:\n    Y[i,j] = X[i,j]", {"X": 2, "Y": 2}, "i j -> i j", "j", {}),
     "value of an extent": ("f(X: f32[N]) -> Y:\n    Y[i] = X[i] / N", {"X": 1, "Y": 1}, "i -> i", "i", {}),
@@ -76,7 +78,6 @@ def test_two_devices_compute_what_one_does(devices: dict[str, Any]) -> None:
     ("name", "spec", "collectives"),
     [
         ("rows", ["('d', None)"], []),
-        ("columns", ["(None, 'd')"], []),
         ("reduced", ["()"], ["all-reduce"]),
         ("odd", ["(None, 'd')"], []),
         ("largest", ["()"], ["all-reduce"]),

@@ -65,12 +65,10 @@ def main() -> None:
     rows, columns, whole = P("d", None), P(None, "d"), P()
     found = {
         "rows": case(product, jnp.matmul, mesh, (a, rows), (b, whole)),
-        "columns": case(product, jnp.matmul, mesh, (a, whole), (b, columns)),
         "reduced": case(product, jnp.matmul, mesh, (a, columns), (b, rows)),
         "odd": case(product, jnp.matmul, mesh, (array(7, 6), whole), (b, columns)),
         "largest": case(largest, lambda x: x.max(1), mesh, (x, columns)),
         "softmax rows": case(softmax, lambda x: jax.nn.softmax(x, 1), mesh, (x, rows)),
-        "softmax columns": case(softmax, lambda x: jax.nn.softmax(x, 1), mesh, (x, columns)),
         "window, batch": case(window, windowed, mesh, (x, rows), (h, whole)),
         "window": case(window, windowed, mesh, (x, columns), (h, whole)),
         "gradient": case(pulled(product), pulled(jnp.matmul), mesh, (a, rows), (b, whole)),
