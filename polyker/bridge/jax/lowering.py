@@ -45,6 +45,14 @@ class JaxCall(Struct, frozen=True):
         factors = set() if found is None else {f for row in (*found.inputs, *found.outputs) for f in row}
         return found if found is not None and factors > found.whole else None
 
+    def shardings(self, avals: Sequence[Any]) -> list[PartitionSpec]:
+        """Return over which axes of a mesh the results are split, of a mesh whose axes the types of arrays speak of."""
+        rule = self.rule
+        if rule is None:
+            return [PartitionSpec()] * len(self.results)
+        axes = _axes(rule, avals, ())
+        return [PartitionSpec(*(axes.get(f) for f in row)) for row in rule.outputs]
+
 
 def call_on(source: JaxSource, arrays: Sequence[Any], sizes: Mapping[str, int], chosen: Options) -> JaxCall:
     """Return the call of an operator on arrays or tracers; raises ShapeError and DTypeError as any call does."""

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import PartitionSpec
 
 from polyker.bridge.jax.lowering import PARTITIONED, JaxCall, call_on, computed, partitioned
 from polyker.bridge.jax.source import JaxSource
@@ -55,21 +54,24 @@ def _axes(array: Any) -> frozenset[str]:
     return frozenset() if kind is None else frozenset(kind.varying)
 
 
-def _result(found: TensorType, avals: Sequence[Any]) -> Any:
-    """Return the type of a result as JAX has it; what is no shape or element type it has of the operands."""
+def _results(call: JaxCall, avals: Sequence[Any]) -> list[Any]:
+    """Return the types of results as JAX has them: where they are not of the operator's, as those of the operands."""
     if not avals:
-        return jax.core.ShapedArray(found.shape, found.dtype.numpy)
-    like = avals[0]
-    sharding = like.sharding.update(spec=PartitionSpec())
-    return like.update(shape=found.shape, dtype=found.dtype.numpy, weak_type=False, sharding=sharding)
+        return [jax.core.ShapedArray(t.shape, t.dtype.numpy) for t in call.results]
+    like, specs = avals[0], call.shardings(avals)
+    return [
+        like.update(shape=t.shape, dtype=t.dtype.numpy, weak_type=False, sharding=like.sharding.update(spec=spec))
+        for t, spec in zip(call.results, specs, strict=True)
+    ]
 
 
 def _operator_types(*avals: Any, call: JaxCall, **_: Any) -> list[Any]:
-    return [_result(t, avals) for t in call.results]
+    return _results(call, avals)
 
 
 def _tangent_types(*avals: Any, call: JaxCall, of: Sequence[str], **_: Any) -> list[Any]:
-    return [_result(_types(call)[name], avals) for name in of]
+    found = dict(zip(call.source.signature.outputs, _results(call, avals[: len(call.types)]), strict=True))
+    return [found[name] for name in of]
 
 
 def _types(call: JaxCall) -> dict[str, TensorType]:

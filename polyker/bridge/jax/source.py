@@ -23,6 +23,8 @@ from polyker.runtime.specialise import Family, symbolic_types
 if TYPE_CHECKING:  # which come with the compiler
     from polyker.bridge.splitting import SplitRule
 
+_MOST_KINDS = 1024  # of shapes and types whose results are remembered (chosen)
+
 
 class JaxSource:
     """An operator with what was made of it: there is one for each that is called, differentiated or batched."""
@@ -51,6 +53,8 @@ class JaxSource:
             for name in self.signature.free_sizes:
                 if name not in known:
                     raise failure(SIZE_MISSING, size=name)
+            if len(self._inferred) >= _MOST_KINDS:
+                self._inferred.clear()
             self._inferred[key] = inferred(self.definition.program, types, known, chosen)
         return self._inferred[key]
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from polyker.bridge.jax import handler
 from polyker.errors import ArgumentError, BackendUnavailable, DTypeError, ShapeError
 
 jax = pytest.importorskip("jax", reason="jax is an extra, and not installed")
@@ -186,6 +187,12 @@ def test_another_platform_is_refused() -> None:
         pk.jax.op("Y[i] = X[i]", platform="cuda")
     with pytest.raises(ArgumentError, match="option `platform`"):
         pk.jax.op("Y[i] = X[i]", platform="abacus")
+
+
+def test_another_version_of_xlas_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler, "MAJOR", 7)
+    with pytest.raises(BackendUnavailable, match="JAX does not take a handler"):
+        pk.jax.op("Y[i] = X[i] + 77")(jnp.ones(3))
 
 
 def test_an_exported_function_runs() -> None:

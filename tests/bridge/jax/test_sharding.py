@@ -87,6 +87,7 @@ def test_two_devices_compute_what_one_does(devices: dict[str, Any]) -> None:
         ("gradient", ["('d', None)", "()"], ["all-reduce"]),
         ("batch", ["('d', None, None)"], []),
         ("shard_map", ["('d', None)"], []),
+        ("explicit axes", ["('d', None)"], []),
         ("gradient in shard_map", ["('d', None)", "()"], ["all-reduce"]),
     ],
 )

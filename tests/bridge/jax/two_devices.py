@@ -78,6 +78,11 @@ def main() -> None:
             pulled(lambda a, b: in_parts(product)(a, b)), pulled(jnp.matmul), mesh, (a, rows), (b, whole)
         ),
     }
+    explicit = jax.make_mesh((2,), ("d",))
+    with jax.set_mesh(explicit):
+        found["explicit axes"] = case(
+            product, lambda a, b: np.asarray(a) @ np.asarray(b), explicit, (a, rows), (b, whole)
+        )
     print(json.dumps(found))
 
 

@@ -1,0 +1,10 @@
+"""A few random programs; `python -m tests.bridge.random_programs` takes thousands."""
+
+from tests.bridge.random_programs import campaign
+
+
+def test_batches_and_parts_of_random_programs_are_right() -> None:
+    counts, wrong = campaign(seed=1, first=0, count=6)
+    assert wrong == []
+    assert counts["batched"] > 3
+    assert counts["split"] > 1
