@@ -215,6 +215,20 @@ class _Handler(EntryLines):
         self.text.append(f"  br i1 {aligned}, label %{go}, label %misaligned")
         self.begin(go)
 
+    def choose(self) -> bytes:
+        """Choose the message and the code of a status; return all messages."""
+        said = {status: _said(failure) for status, failure in self.record.guards}
+        said[_MISALIGNED] = ("an array of XLA's is not aligned as the kernel takes it", _INTERNAL)
+        texts, offset, code = _text(_UNKNOWN), "0", str(_INTERNAL)
+        for status, (text, number) in said.items():
+            same = self.new(f"icmp eq i64 %number, {status}")
+            offset = self.new(f"select i1 {same}, i64 {len(texts)}, i64 {offset}")
+            code = self.new(f"select i1 {same}, i32 {number}, i32 {code}")
+            texts += _text(text)
+        self.text.append(f"  %message = getelementptr i8, ptr @texts, i64 {offset}")
+        self.text.append(f"  %code = add i32 {code}, 0")
+        return texts
+
 
 def handler_text(record: KernelRecord, triple: str) -> str:
     """Return the LLVM IR module of a kernel's handler; its function `table` returns the words of HandlerWord."""
@@ -231,7 +245,9 @@ def handler_text(record: KernelRecord, triple: str) -> str:
         integers.append(lines.new(f"ptrtoint ptr {lines.new(f'load ptr, ptr {at}')} to i64"))
     for n, integer in enumerate(integers):
         lines.store("i64", integer, "%integers", 8 * n)
-    choice, texts = _choice(record)
+    body, block = "\n".join(lines.text), lines.block
+    lines.text.clear()
+    texts = lines.choose()
     return _TEXT.format(
         triple=triple,
         size=len(texts),
@@ -244,31 +260,13 @@ def handler_text(record: KernelRecord, triple: str) -> str:
         results=_Frame.RESULTS.value,
         major=MAJOR,
         minor=MINOR,
-        body="\n".join(lines.text),
+        body=body,
         kernel=HandlerWord.KERNEL.value,
-        last=lines.block,
+        last=block,
         misaligned=_MISALIGNED,
-        choice=choice,
+        choice="\n".join(lines.text),
         create=_ERROR_CREATE,
     )
-
-
-def _choice(record: KernelRecord) -> tuple[str, bytes]:
-    """Return the lines that choose the message and the code of a status, and all messages."""
-    said = {status: _said(failure) for status, failure in record.guards}
-    said[_MISALIGNED] = ("an array of XLA's is not aligned as the kernel takes it", _INTERNAL)
-    lines, texts = EntryLines(), _text(_UNKNOWN)
-    offset, code = "0", str(_INTERNAL)
-    for status, (text, number) in said.items():
-        same = lines.new(f"icmp eq i64 %number, {status}")
-        offset = lines.new(f"select i1 {same}, i64 {len(texts)}, i64 {offset}")
-        code = lines.new(f"select i1 {same}, i32 {number}, i32 {code}")
-        texts += _text(text)
-    lines.text = [line.replace("%x", "%c") for line in lines.text]  # besides those of the body
-    offset, code = offset.replace("%x", "%c"), code.replace("%x", "%c")
-    lines.text.append(f"  %message = getelementptr i8, ptr @texts, i64 {offset}")
-    lines.text.append(f"  %code = add i32 {code}, 0")
-    return "\n".join(lines.text), texts
 
 
 def _said(failure: Failure) -> tuple[str, int]:

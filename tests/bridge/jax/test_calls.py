@@ -187,6 +187,9 @@ def test_another_platform_is_refused() -> None:
         pk.jax.op("Y[i] = X[i]", platform="cuda")
     with pytest.raises(ArgumentError, match="option `platform`"):
         pk.jax.op("Y[i] = X[i]", platform="abacus")
+    for f in (PRODUCT, lambda a, b: jax.jvp(lambda a: PRODUCT(a, b), (a,), (a,))[1]):
+        with pytest.raises(BackendUnavailable, match="do not run inside JAX on cuda"):
+            jax.export.export(jax.jit(f), platforms=["cuda"])(normal(2, 3), normal(3, 2))
 
 
 def test_another_version_of_xlas_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
