@@ -26,8 +26,8 @@ FFI_REFUSED = register(
 UNKNOWN_EXTENT = register(
     "PK954",
     ShapeError,
-    "`{name}` has shape {shape}, and an operator inside JAX is compiled for extents that are known",
-    "export the function for each shape",
+    "an extent of `{name}` cannot be told for {shapes}: {reason}",
+    "constrain the symbols, as by `jax.export.symbolic_shape(..., constraints=...)`, or export the function for each shape",
 )
 COMPLEX_GRADIENT = register(
     "PK955", GradientError, "`{name}` is {type}, and complex numbers have no gradient here", "give its parts as floats"

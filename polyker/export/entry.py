@@ -233,6 +233,11 @@ def _check_ranges(subject: Subject, lines: EntryLines) -> None:
 
 
 def _check(lines: EntryLines, check: SizeCheck, number: int) -> None:
+    return_unless(lines, condition(lines, check), number)
+
+
+def condition(lines: EntryLines, check: SizeCheck) -> str:
+    """Return whether a check of sizes holds."""
     any_holds = "false"
     for rows in check.any_of:
         holds = "true"
@@ -240,7 +245,7 @@ def _check(lines: EntryLines, check: SizeCheck, number: int) -> None:
             row = lines.new(f"icmp {'eq' if equal else 'sge'} i64 {lines.form(form)}, 0")
             holds = lines.new(f"and i1 {holds}, {row}")
         any_holds = lines.new(f"or i1 {any_holds}, {holds}")
-    return_unless(lines, any_holds, number)
+    return any_holds
 
 
 def entry(subject: Subject) -> str:

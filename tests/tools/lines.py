@@ -26,7 +26,7 @@ CORE = {
 }
 AROUND = {
     "api": 2120,
-    "bridge": 1330,  # JAX: handlers, transformations, batches, sharding rules
+    "bridge": 1400,  # JAX: handlers, transformations, batches, sharding rules
     "cli": 1040,
     "edit": 1360,
     "einsum_frontend": 2630,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 from polyker.errors.base import PolykerError
-from polyker.export.entry import EntryLines, scratch_bytes
+from polyker.export.entry import EntryLines, condition, scratch_bytes
+from polyker.export.numbers import FIRST_CHECK
 from polyker.record.checks import error_of
 from polyker.record.records import Failure, KernelRecord, TensorRecord
 
@@ -106,10 +107,10 @@ call:
   %status = call i64 %kernel(ptr %pointers, ptr %integers)
   br label %judge
 judge:
-  %number = phi i64 [ %status, %{last} ], [ {misaligned}, %misaligned ]
+  %number = phi i64 [ %status, %{last} ], [ {refused}, %refused ]
   %good = icmp eq i64 %number, 0
   br i1 %good, label %done, label %failed
-misaligned:
+refused:
   br label %judge
 failed:
 {choice}
@@ -134,9 +135,10 @@ _UNKNOWN = "the kernel returned a status that stands for nothing, or its threads
 class _Handler(EntryLines):
     """The lines that fill in what the kernel takes."""
 
-    def __init__(self, record: KernelRecord) -> None:
+    def __init__(self, record: KernelRecord, *, checks: bool) -> None:
         super().__init__()
         self.record, self.call = record, record.call
+        self.checks = record.call.checks if checks else ()
         self.block = "call"
 
     def begin(self, label: str) -> None:
@@ -186,8 +188,8 @@ class _Handler(EntryLines):
             self.text.append(f"  %{size} = load i64, ptr {at}")
         self.text += [f"  %{name} = mul i64 %{a}, %{b}" for name, (a, b) in self.record.products]
 
-    def temporaries(self) -> list[str]:
-        """Return the addresses of the temporaries, in the last result."""
+    def temporaries(self, *, in_order: bool) -> list[str]:
+        """Return the addresses of the temporaries, in the last result; `in_order`: one after the other, whatever the sizes."""
         if not self.record.scratch:
             return []
         buffer = self.load("ptr", "%results", 8 * len(self.call.outputs))
@@ -197,6 +199,8 @@ class _Handler(EntryLines):
         fixed = scratch_bytes(self.record)
         if fixed is not None:
             return [self.new(f"getelementptr i8, ptr {base}, i64 {offset}") for offset in fixed[0]]
+        if in_order:
+            return self._in_order(base)
         array = self.load("ptr", self.load("ptr", "%frame", _Frame.ATTRIBUTES), 0)
         offsets = self.load("ptr", array, _ARRAY_DATA)
         return [
@@ -204,20 +208,33 @@ class _Handler(EntryLines):
             for n in range(len(self.record.scratch))
         ]
 
-    def check_alignment(self, arrays: dict[str, str]) -> None:
-        """Leave for an error where an array is not aligned as the kernel takes it."""
+    def _in_order(self, base: str) -> list[str]:
+        at, found = "0", []
+        for tensor in self.record.scratch:
+            found.append(self.new(f"getelementptr i8, ptr {base}, i64 {at}"))
+            at = self.new(f"add i64 {at}, {self.bytes(tensor)}")
+        return found
+
+    def check(self, arrays: dict[str, str]) -> str:
+        """Leave for an error where an array is not aligned or sizes are not as the kernel takes them; return its number."""
         bits = "0"
         for name, alignment in zip(self.record.arguments, self.record.alignments, strict=True):
             need = max(alignment, self.call.tensor(name).dtype.numpy.alignment)
             place = self.new(f"ptrtoint ptr {arrays[name]} to i64")
             bits = self.new(f"or i64 {bits}, {self.new(f'and i64 {place}, {need - 1}')}")
-        aligned, go = self.new(f"icmp eq i64 {bits}, 0"), self.label()
-        self.text.append(f"  br i1 {aligned}, label %{go}, label %misaligned")
+        number = self.new(f"select i1 {self.new(f'icmp eq i64 {bits}, 0')}, i64 0, i64 {_MISALIGNED}")
+        for n, check in enumerate(self.checks):
+            holds = condition(self, check)
+            number = self.new(f"select i1 {holds}, i64 {number}, i64 {FIRST_CHECK + n}")
+        good, go = self.new(f"icmp eq i64 {number}, 0"), self.label()
+        self.text.append(f"  br i1 {good}, label %{go}, label %refused")
         self.begin(go)
+        return number
 
     def choose(self) -> bytes:
         """Choose the message and the code of a status; return all messages."""
         said = {status: _said(failure) for status, failure in self.record.guards}
+        said |= {FIRST_CHECK + n: _said(check.failure) for n, check in enumerate(self.checks)}
         said[_MISALIGNED] = ("an array of XLA's is not aligned as the kernel takes it", _INTERNAL)
         texts, offset, code = _text(_UNKNOWN), "0", str(_INTERNAL)
         for status, (text, number) in said.items():
@@ -230,13 +247,16 @@ class _Handler(EntryLines):
         return texts
 
 
-def handler_text(record: KernelRecord, triple: str) -> str:
-    """Return the LLVM IR module of a kernel's handler; its function `table` returns the words of HandlerWord."""
-    lines = _Handler(record)
+def handler_text(record: KernelRecord, triple: str, *, checks: bool) -> str:
+    """Return the LLVM IR module of a kernel's handler; its function `table` returns the words of HandlerWord.
+
+    `checks`: it is for any sizes, which it checks, and puts one temporary after the other.
+    """
+    lines = _Handler(record, checks=checks)
     arrays = lines.buffers()
     lines.sizes()
-    lines.check_alignment(arrays)
-    pointers = [arrays[name] for name in record.arguments] + lines.temporaries()
+    refused = lines.check(arrays)
+    pointers = [arrays[name] for name in record.arguments] + lines.temporaries(in_order=checks)
     for n, pointer in enumerate(pointers):
         lines.store("ptr", pointer, "%pointers", 8 * n)
     integers = [f"%{i.name}" for i in record.integers]
@@ -263,7 +283,7 @@ def handler_text(record: KernelRecord, triple: str) -> str:
         body=body,
         kernel=HandlerWord.KERNEL.value,
         last=block,
-        misaligned=_MISALIGNED,
+        refused=refused,
         choice="\n".join(lines.text),
         create=_ERROR_CREATE,
     )
@@ -271,7 +291,7 @@ def handler_text(record: KernelRecord, triple: str) -> str:
 
 def _said(failure: Failure) -> tuple[str, int]:
     """Return what a guard says, and the code of XLA's error for it."""
-    error = error_of(failure)
+    error = error_of(failure, **({} if "sizes" in dict(failure.values) else {"sizes": ""}))
     text = str(error) if isinstance(error, PolykerError) else repr(error)
     return text, _OUT_OF_RANGE if isinstance(error, IndexError) else _INVALID_ARGUMENT
 

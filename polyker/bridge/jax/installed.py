@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_DTYPE
-from polyker.errors.jax import NO_JAX, UNKNOWN_EXTENT, WIDE_TYPE
+from polyker.errors.jax import NO_JAX, WIDE_TYPE
 from polyker.ir.dtypes import DType, TensorType, from_numpy
 from polyker.process.jobs import load
 
@@ -40,13 +41,14 @@ def check_width(name: str, found: TensorType) -> None:
         raise failure(WIDE_TYPE, name=name, type=found)
 
 
-def array_type(array: Any, name: str) -> TensorType:
-    """Return the type of an array or a tracer of JAX's; raises DTypeError for element types that polyker has not."""
-    shape = tuple(array.shape)
+def array_type(array: Any, name: str, named: Callable[[Any], str]) -> TensorType:
+    """Return the type of an array or a tracer of JAX's; raises DTypeError for element types that polyker has not.
+
+    `named`: returns the name of an extent that is not known.
+    """
+    shape = tuple(n if isinstance(n, int) else named(n) for n in array.shape)
     dtype = from_numpy(array.dtype) if isinstance(array.dtype, np.dtype) else None
     if dtype is None:
         raise failure(BAD_DTYPE, name=name, shape=shape, dtype=array.dtype)
-    if not all(isinstance(n, int) for n in shape):
-        raise failure(UNKNOWN_EXTENT, name=name, shape=shape)
     weak = bool(getattr(array, "weak_type", False)) and not shape and dtype.kind != "b"
     return TensorType(dtype, shape, weak)

@@ -11,6 +11,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from msgspec import Struct
 
+from polyker.bridge.jax.extents import results_of
 from polyker.bridge.jax.installed import array_type, check_width
 from polyker.bridge.jax.source import JaxSource
 from polyker.bridge.jax.targets import target_of
@@ -25,13 +26,17 @@ _COMBINE: dict[str, Callable[..., Any]] = {"add": jax.lax.psum, "max": jax.lax.p
 
 
 class JaxCall(Struct, frozen=True):
-    """A call of an operator: the sizes given by keyword, the options, and the types of its inputs and outputs."""
+    """A call of an operator: the sizes given by keyword, the options, and the types of its inputs and outputs.
+
+    `symbolic`: extents are expressions of JAX's, which names stand for in the inputs' types.
+    """
 
     source: JaxSource
     sizes: tuple[tuple[str, int], ...]
     chosen: Options
     types: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
+    symbolic: bool = False
 
     def __repr__(self) -> str:
         sides = (", ".join(map(str, side)) for side in (self.types, self.results))
@@ -40,6 +45,8 @@ class JaxCall(Struct, frozen=True):
     @property
     def rule(self) -> SplitRule | None:
         """How it splits over devices; None where no dimension does."""
+        if self.symbolic:
+            return None
         shapes = ([tuple(map(int, t.shape)) for t in side] for side in (self.types, self.results))
         found = self.source.rule(*shapes)
         factors = set() if found is None else {f for row in (*found.inputs, *found.outputs) for f in row}
@@ -56,23 +63,37 @@ class JaxCall(Struct, frozen=True):
 
 def call_on(source: JaxSource, arrays: Sequence[Any], sizes: Mapping[str, int], chosen: Options) -> JaxCall:
     """Return the call of an operator on arrays or tracers; raises ShapeError and DTypeError as any call does."""
-    given = [array_type(a, name) for name, a in zip(source.signature.inputs, arrays, strict=True)]
+    unknown: dict[Any, str] = {}  # extents, and names for them that no program has
+
+    def named(extent: Any) -> str:
+        return unknown.setdefault(extent, f"extent_{len(unknown)}_of_jax")
+
+    given = [array_type(a, name, named) for name, a in zip(source.signature.inputs, arrays, strict=True)]
     for name, found in zip(source.signature.inputs, given, strict=True):
         if not found.weak:
             check_width(name, found)
+    if unknown:
+        results = results_of(source.symbolic(given, sizes, chosen).record, [a.shape for a in arrays])
+        for name, found in zip(source.signature.outputs, results, strict=True):
+            check_width(name, found)
+        return JaxCall(source, tuple(sizes.items()), chosen, tuple(given), results, symbolic=True)
     types, results = source.results(given, sizes, chosen)
     return JaxCall(source, tuple(sizes.items()), chosen, types, results)
 
 
 def computed(call: JaxCall, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Return the results of a call, by the custom call of its kernel, which is compiled now."""
-    executable = call.source.executable(call.types, dict(call.sizes), call.chosen)
+    sizes = dict(call.sizes)
+    if call.symbolic:
+        executable = call.source.symbolic(call.types, sizes, call.chosen).executable()
+    else:
+        executable = call.source.executable(call.types, sizes, call.chosen)
     if not executable.address:
         raise failure(NO_JAX_PLATFORM, platform=host_triple(), known="Linux")
-    target = target_of(executable)
+    target = target_of(executable, checks=call.symbolic)
     scratch = target.temporaries(tuple(a.shape for a in arrays), call.chosen.scratch_bytes)
     outs = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in call.results]
-    outs += [jax.ShapeDtypeStruct((scratch.size,), "uint8")] * bool(scratch.size)
+    outs += [jax.ShapeDtypeStruct((scratch.size,), "uint8")] * bool(target.record.scratch)
     passed = [jax.lax.convert_element_type(a, dtype.numpy) for a, dtype in zip(arrays, target.inputs, strict=True)]
     aliases = target.aliases or None
     made = jax.ffi.ffi_call(target.name, outs, vmap_method="sequential", input_output_aliases=aliases)

@@ -32,5 +32,5 @@ def made(operator: Any, platform: object, sizes: Mapping[str, int]) -> JaxOperat
 def safety_checks(function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     """Return the checks of jax.export that a function's custom calls fail, which are registered by this."""
     text = jax.jit(function).lower(*args).as_text()
-    names = sorted(set(re.findall(rf"@({PREFIX}[0-9a-fx]+)\(", text)))
+    names = sorted(set(re.findall(rf"@({PREFIX}[0-9a-fx]+(?:_any)?)\(", text)))
     return [jax.export.DisabledSafetyCheck.custom_call(name) for name in names]

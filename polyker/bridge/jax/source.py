@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from polyker.api.compiling import compiled
 from polyker.api.definition import Definition, of_text
+from polyker.bridge.jax.extents import sizes_of
 from polyker.bridge.jax.installed import check_width, has_wide_types, is_wide
 from polyker.errors.base import CompileTimeout, PolykerError, failure
 from polyker.errors.calls import SIZE_MISSING
@@ -16,7 +17,7 @@ from polyker.errors.syntax import ReductionWarning
 from polyker.ir.dtypes import TensorType
 from polyker.options import Options
 from polyker.process.jobs import load
-from polyker.record.records import CallRecord
+from polyker.runtime.compiled import Compiled
 from polyker.runtime.executable import Executable
 from polyker.runtime.specialise import Family, symbolic_types
 
@@ -126,34 +127,27 @@ class JaxSource:
         found = self._rules[key]
         return None if found is None else found.for_shapes(inputs, outputs)
 
+    def symbolic(self, types: Sequence[TensorType], sizes: Mapping[str, int], chosen: Options) -> Compiled:
+        """Return the operator bound to types as they are, with names for extents that are not known."""
+        return compiled(self.definition, types, {**sizes, **self.fixed}, chosen, "cpu")
+
     def executable(self, types: Sequence[TensorType], sizes: Mapping[str, int], chosen: Options) -> Executable:
         """Return the kernel for types, one for symbolic sizes after some shapes; raises as a call of the operator does."""
         family_key = tuple((t.dtype, len(t.shape), t.weak) for t in types), tuple(sizes.items()), chosen.code_key
         family = self._families.setdefault(family_key, Family())
-        known = {**sizes, **self.fixed}
         if family.wants_symbolic(tuple(t.shape for t in types), chosen.specialize):
             try:
-                made = compiled(self.definition, symbolic_types(self.signature, types), known, chosen, "cpu")
-                values = _sizes(made.record, types)
+                made = self.symbolic(symbolic_types(self.signature, types), sizes, chosen)
+                values = sizes_of(made.record, [t.shape for t in types])
                 made.check(values)
                 return made.executable(None, values)
             except CompileTimeout:
                 raise
             except PolykerError:
                 family.symbolic = False  # as a program with a product of sizes
-        made = compiled(self.definition, types, known, chosen, "cpu")
+        made = self.symbolic(types, sizes, chosen)
         made.check({})
         return made.executable()
-
-
-def _sizes(record: CallRecord, types: Sequence[TensorType]) -> dict[str, int]:
-    """Return the values of symbolic sizes, which extents of the inputs are."""
-    found: dict[str, int] = {}
-    for name, given in zip(record.inputs, types, strict=True):
-        for extent, actual in zip(record.tensor(name).shape, given.shape, strict=True):
-            if isinstance(extent, str) and isinstance(actual, int):
-                found.setdefault(extent, actual)
-    return found
 
 
 def source_of_text(text: str, fixed: Mapping[str, int]) -> JaxSource:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import jax
 import numpy as np
 from msgspec import Struct
 
+from polyker.bridge.jax.extents import bytes_in_order, sizes_of
 from polyker.bridge.jax.handler import MAJOR, MINOR, SCRATCH_ALIGNMENT, HandlerWord, handler_text
 from polyker.codegen.llvm.jit.own import host_triple, own_library
 from polyker.errors.base import failure
@@ -30,10 +32,11 @@ PREFIX = "polyker_"
 
 
 class HandlerTarget(Struct, frozen=True):
-    """A registered handler: its name in XLA, and the record of its kernel."""
+    """A registered handler: its name in XLA, and the record of its kernel; `checks`: it checks the sizes of each call."""
 
     name: str
     record: KernelRecord
+    checks: bool = False
 
     @property
     def aliases(self) -> dict[int, int]:
@@ -46,13 +49,15 @@ class HandlerTarget(Struct, frozen=True):
         """The element types that the kernel takes."""
         return tuple(self.record.call.tensor(n).dtype for n in self.record.call.inputs)
 
-    def temporaries(self, shapes: tuple[tuple[int, ...], ...], limit: int | None) -> HandlerScratch:
+    def temporaries(self, shapes: Sequence[Sequence[Any]], limit: int | None) -> HandlerScratch:
         """Return what a call on inputs of these shapes needs for temporaries; raises ShapeError where it is over the limit."""
         fixed = scratch_bytes(self.record)
         if not self.record.scratch:
             return HandlerScratch(0)
         if fixed is not None:
             found = HandlerScratch(fixed[1] + SCRATCH_ALIGNMENT - 1)
+        elif self.checks:
+            return HandlerScratch(bytes_in_order(self.record, self._sizes(shapes)) + SCRATCH_ALIGNMENT - 1)
         else:
             values = self._sizes(shapes)
             sizes = [prod(extents(t.shape, values)) * t.dtype.itemsize for t in self.record.scratch]
@@ -65,14 +70,9 @@ class HandlerTarget(Struct, frozen=True):
             raise failure(SCRATCH, names=names, bytes=found.size - SCRATCH_ALIGNMENT + 1, limit=allowed)
         return found
 
-    def _sizes(self, shapes: tuple[tuple[int, ...], ...]) -> Mapping[str, int]:
-        record = self.record
-        values: dict[str, int] = {}
-        for name, shape in zip(record.call.inputs, shapes, strict=True):
-            for extent, actual in zip(record.call.tensor(name).shape, shape, strict=True):
-                if isinstance(extent, str):
-                    values.setdefault(extent, actual)
-        for name, (a, b) in record.products:
+    def _sizes(self, shapes: Sequence[Sequence[Any]]) -> Mapping[str, Any]:
+        values = sizes_of(self.record.call, shapes)
+        for name, (a, b) in self.record.products:
             values[name] = values[a] * values[b]
         return values
 
@@ -80,7 +80,7 @@ class HandlerTarget(Struct, frozen=True):
 class HandlerScratch(Struct, frozen=True):
     """The bytes of one more result, in which temporaries lie; their offsets in it where the handler does not know them."""
 
-    size: int
+    size: Any  # an int, or an expression of JAX's
     offsets: tuple[int, ...] | None = None
 
     @property
@@ -92,23 +92,26 @@ class HandlerScratch(Struct, frozen=True):
 _registered: dict[str, HandlerTarget] = {}
 
 
-def target_of(executable: Executable) -> HandlerTarget:
-    """Return the registered handler of a kernel; raises BackendUnavailable where JAX speaks another version."""
-    name = f"{PREFIX}{executable.key[:40] or hex(id(executable))}"
+def target_of(executable: Executable, *, checks: bool = False) -> HandlerTarget:
+    """Return the registered handler of a kernel; raises BackendUnavailable where JAX speaks another version.
+
+    `checks`: one for any sizes, which it checks and places temporaries for.
+    """
+    name = f"{PREFIX}{executable.key[:40] or hex(id(executable))}{'_any' * checks}"
 
     def registered() -> HandlerTarget:
         if name not in _registered:
-            _register(name, executable)
-            _registered[name] = HandlerTarget(name, executable.record)
+            _register(name, executable, checks=checks)
+            _registered[name] = HandlerTarget(name, executable.record, checks)
         return _registered[name]
 
     return _registered.get(name) or run_exclusively(registered)
 
 
-def _register(name: str, executable: Executable) -> None:
+def _register(name: str, executable: Executable, *, checks: bool) -> None:
     """Load the handler of a kernel and register it."""
     # Straight loads and stores: more effort would save nothing.
-    library = own_library(handler_text(executable.record, host_triple()), "table", 0, ("memcpy",))
+    library = own_library(handler_text(executable.record, host_triple(), checks=checks), "table", 0, ("memcpy",))
     # XLA's threads may call it until the process ends.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object((library, executable)))
     words = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p))(library.address)()

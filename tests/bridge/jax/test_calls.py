@@ -120,9 +120,6 @@ def test_errors_are_raised_when_a_function_is_traced_and_point_at_the_text() -> 
         PRODUCT(normal(2, 2), normal(2, 2), out=normal(2, 2))
     with pytest.raises(DTypeError, match="element type key"):
         SCALE(2.0, jax.random.split(jax.random.key(0), 3))
-    m, k = jax.export.symbolic_shape("m, k")
-    with pytest.raises(ShapeError, match="extents that are known"):
-        jax.export.export(jax.jit(PRODUCT))(jax.ShapeDtypeStruct((m, k), "float32"), shapes[1])
 
 
 def test_what_a_kernel_finds_is_an_error_with_its_message() -> None:
@@ -196,17 +193,6 @@ def test_another_version_of_xlas_interface_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(handler, "MAJOR", 7)
     with pytest.raises(BackendUnavailable, match="JAX does not take a handler"):
         pk.jax.op("Y[i] = X[i] + 77")(jnp.ones(3))
-
-
-def test_an_exported_function_runs() -> None:
-    a, b = normal(2, 3), normal(3, 4)
-
-    def f(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jax.grad(lambda a: (PRODUCT(a, b) ** 2).sum())(a)
-
-    checks = pk.jax.safety_checks(f, a, b)
-    assert len(checks) == 2
-    near(jax.export.export(jax.jit(f), disabled_checks=checks)(a, b).call(a, b), f(a, b))
 
 
 def test_importing_polyker_loads_no_jax_and_an_absent_one_names_the_extra() -> None:
