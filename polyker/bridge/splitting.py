@@ -202,14 +202,12 @@ class _Places(Struct):
             [tuple(self._name(("t", n, d), names) for d in range(ranks[n])) for n in tensors]
             for tensors in (self.program.inputs, self.program.outputs)
         ]
-        inputs, outputs = (tuple(row) for row in rows)
-        used = {root: name for root, name in names.items() if any(name in row for row in (*inputs, *outputs))}
-        return SplitRule(
-            inputs,
-            outputs,
-            frozenset(name for root, name in used.items() if root in whole),
-            {name: partial[root] for root, name in used.items() if root in partial and root not in whole},
-        )
+        named = {names[root]: root for root in names}
+        found = frozenset(name for name, root in named.items() if root in whole)
+        reduced = {name: partial[root] for name, root in named.items() if root in partial and root not in whole}
+        inputs, outputs = (tuple(_distinct(row) for row in side) for side in rows)
+        again = {name for row in (*inputs, *outputs) for name in row} - {*named}
+        return SplitRule(inputs, outputs, found | again, reduced)
 
     def _repeated(self) -> set[Place]:
         """Return the classes that two indices of one statement, or two dimensions of one tensor, belong to."""
@@ -248,6 +246,11 @@ class _Places(Struct):
                 chosen = f"{wanted}_{number}"
             names[root] = chosen
         return names[root]
+
+
+def _distinct(factors: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the factors of a tensor with names of their own for those that stand in it again: a rule has each once."""
+    return tuple(f"{f}_again_{d}" if f in factors[:d] else f for d, f in enumerate(factors))
 
 
 def _target(s: Statement) -> Read:

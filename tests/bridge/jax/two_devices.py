@@ -71,6 +71,12 @@ def main() -> None:
         "softmax rows": case(softmax, lambda x: jax.nn.softmax(x, 1), mesh, (x, rows)),
         "window, batch": case(window, windowed, mesh, (x, rows), (h, whole)),
         "window": case(window, windowed, mesh, (x, columns), (h, whole)),
+        "diagonal": case(
+            pk.jax.op("t[j] = sum[i](A[i,i,j])"),
+            lambda a: jnp.einsum("iij->j", a),
+            mesh,
+            (array(3, 3, 4), P(None, None, "d")),
+        ),
         "gradient": case(pulled(product), pulled(jnp.matmul), mesh, (a, rows), (b, whole)),
         "batch": case(batched(product), jnp.matmul, mesh, (array(2, 8, 6), P("d", None, None)), (b, whole)),
         "shard_map": case(in_parts(product), jnp.matmul, mesh, (a, rows), (b, whole)),
