@@ -39,7 +39,7 @@ def groups_of(program: TypedProgram, target: Target) -> list[tuple[TypedNode, ..
     """Return the statements and loops of a program in groups, each a kernel, in an order in which they can run."""
     if sum(1 for _ in program.statements()) <= MOST_IN_ONE_KERNEL:
         return [program.body]
-    return _Groups(program, target).found()
+    return _Grouping(program, target).found()
 
 
 class _Unit(Struct):
@@ -51,7 +51,7 @@ class _Unit(Struct):
     level: int = 0
 
 
-class _Groups:
+class _Grouping:
     def __init__(self, program: TypedProgram, target: Target) -> None:
         self.program, self.target = program, target
         self.tensors = {t.name: t for t in program.tensors}
