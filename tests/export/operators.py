@@ -166,16 +166,27 @@ def pow_and_complex() -> Iterator[Case]:
     yield Case("half functions", "O[i] = gelu(X[i])", {"X": _float(301, kind="f2")})
 
 
+def _layers(count: int = 13) -> Iterator[Case]:
+    """Yield a program that is compiled in parts."""
+    lines, inputs = [], {"H0": _float(5, 7)}
+    for k in range(count):
+        lines += [f"P{k}[i,j] += H{k}[i,k] * W{k}[k,j]", f"H{k + 1}[i,j] = tanh(P{k}[i,j] + B{k}[j])"]
+        inputs |= {f"W{k}": _float(7, 7), f"B{k}": _float(7)}
+    yield Case("layers", "\n".join(lines), inputs)
+    yield Case("symbolic layers", "\n".join(lines), inputs, True)
+
+
 CASES = {
     c.name: c
     for c in (
         *_products(), *_windows(), *_rows(), *_integer_operators(), *pow_and_complex(), *together("f4"), *together("f8"),
+        *_layers(),
     )
 }  # fmt: skip
 # Of each kind one: what tests take of every target.
 FEW = (
-    "product f32", "symbolic product f64", "product f16", "product u8 i8", "convolution", "softmax", "divide i64", "gather",
-    "time loop", "remainder f32", "functions f4 2", "functions f8 3", "scan", "argmax", "threads",
+    "product f32", "symbolic product f64", "product f16", "product u8 i8", "convolution", "layers", "softmax", "divide i64",
+    "gather", "time loop", "remainder f32", "functions f4 2", "functions f8 3", "scan", "argmax", "threads",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -214,6 +215,12 @@ def test_a_call_that_a_part_cannot_take_is_refused(change: object, message: str)
     verify(kernel)
     with pytest.raises(InternalError, match=message):
         verify(replace(kernel, body=(change(first), *rest)))  # type: ignore[operator]
+
+
+def test_a_kernel_of_parts_is_pickled() -> None:
+    given = arguments(13, 5, 7)
+    kernel = pk.op(layers(13)).compile(**given)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(kernel))(**given), kernel(**given))
 
 
 def test_an_object_holds_all_parts(tmp_path: Path) -> None:
