@@ -70,7 +70,7 @@ def _assignment(ranged: Ranged, scope: EvaluationScope) -> RunStatement:
     def run(env: Env) -> None:
         env = dict(env)
         # What nothing defined before is 0 where no gathered place reaches it.
-        for element in _untouched(ranged, scope, env) if scatters else ():
+        for element in untouched(ranged, scope, env) if scatters else ():
             tensor.data[element] = zero
             if tensor.written is not None:
                 tensor.written[element] = True
@@ -114,7 +114,7 @@ def _reduction(ranged: Ranged, scope: EvaluationScope) -> RunStatement:
     def run(env: Env) -> None:
         env = dict(env)
         # An element that nothing defined before starts at the identity, and holds it if no instance reaches it.
-        for element in _untouched(ranged, scope, env):
+        for element in untouched(ranged, scope, env):
             store(element, none)
         running: dict[ElementKey, Any] = {}
         for _ in points(ranged.flat.order, ranged.ranges, env):
@@ -128,7 +128,7 @@ def _reduction(ranged: Ranged, scope: EvaluationScope) -> RunStatement:
     return run
 
 
-def _untouched(ranged: Ranged, scope: EvaluationScope, env: Env) -> list[ElementKey]:
+def untouched(ranged: Ranged, scope: EvaluationScope, env: Env) -> list[ElementKey]:
     """Return the unwritten elements that a reduction or a scatter defines, whether or not an instance reaches them.
 
     Along a dimension that an index with an explicit range (a `for`, or a loop) or a gather decides, these are all elements:

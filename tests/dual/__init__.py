@@ -1,0 +1,1 @@
+"""Dual numbers: an interpreter that carries derivatives beside values, to compare compiled derivatives with."""
