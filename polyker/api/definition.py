@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_SUCH_SIZE
@@ -18,6 +18,11 @@ from polyker.store.keys import digest, revision
 
 if TYPE_CHECKING:  # the front end's own data
     from polyker.ir.program import Program
+
+# Inputs or outputs that a derivative is of, None for all.
+GivenNames: TypeAlias = str | Iterable[str] | None
+# Steps of a loop whose values a derivative keeps at once, unless it is said otherwise.
+STEPS_KEPT = 100
 
 
 class Definition:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from polyker.api.binding import GivenSchedule
 from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of, lies_on_gpu
-from polyker.api.definition import Definition, is_program, of_program, of_text
+from polyker.api.definition import STEPS_KEPT, Definition, GivenNames, is_program, of_program, of_text
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
@@ -465,27 +465,27 @@ class Operator(Direct):
         references = interpret(self.program, operands, known, outs, chosen)
         return Comparison(tuple(map(difference, self.signature.outputs, arrays, references)))
 
-    def vjp(self, wrt: str | Iterable[str] | None = None, of: str | Iterable[str] | None = None) -> Operator:
+    def vjp(self, wrt: GivenNames = None, of: GivenNames = None, memory: int | None = STEPS_KEPT) -> Operator:
         """Return reverse mode: the operator that takes the inputs, and gradients by outputs `of`, to those by inputs `wrt`.
 
         Both are names, None for all of floats; the gradient by `C` is called `dC`. What it needs for nothing is no input.
-        Raises GradientError, ArgumentError.
+        `memory`: of how many steps of a loop it keeps values at once, None for all. Raises GradientError, ArgumentError.
         """
-        return self._derived("vjp", wrt, of)
+        return self._derived("vjp", wrt, of, memory)
 
-    def grad(self, wrt: str | Iterable[str] | None = None, of: str | Iterable[str] | None = None) -> Operator:
+    def grad(self, wrt: GivenNames = None, of: GivenNames = None, memory: int | None = STEPS_KEPT) -> Operator:
         """Return the operator of the gradient of a number, the output `of`; the rest is as of `vjp`."""
-        return self._derived("grad", wrt, of)
+        return self._derived("grad", wrt, of, memory)
 
-    def jvp(self, wrt: str | Iterable[str] | None = None, of: str | Iterable[str] | None = None) -> Operator:
+    def jvp(self, wrt: GivenNames = None, of: GivenNames = None, memory: int | None = STEPS_KEPT) -> Operator:
         """Return forward mode: the operator that takes the inputs, and changes of inputs `wrt`, to those of outputs `of`."""
-        return self._derived("jvp", wrt, of)
+        return self._derived("jvp", wrt, of, memory)
 
-    def _derived(self, kind: str, wrt: str | Iterable[str] | None, of: str | Iterable[str] | None) -> Operator:
+    def _derived(self, kind: str, wrt: GivenNames, of: GivenNames, memory: int | None) -> Operator:
         load("polyker.api.stages")
         from polyker.api.stages import derived
 
-        return Operator(of_text(*derived(kind, self.program, self.fixed, wrt, of)))
+        return Operator(of_text(*derived(kind, self.program, self.fixed, wrt, of, memory)))
 
     def __str__(self) -> str:
         load("polyker.api.describe")

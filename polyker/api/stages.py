@@ -148,18 +148,23 @@ def derived(
     fixed: Mapping[str, int],
     wrt: str | Iterable[str] | None,
     of: str | Iterable[str] | None,
+    memory: int | None,
 ) -> tuple[str, dict[str, int]]:
     """Return the text of a derivative, "vjp", "grad" or "jvp", of a program, and of the fixed sizes those that it has.
 
-    It is by inputs and of outputs, None for all of floats.
+    It is by inputs and of outputs, None for all of floats; `memory`: how many steps' values of a loop are kept.
     """
+    if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 4):
+        raise failure(
+            BAD_ARGUMENT, name="memory", type=type(memory).__name__, wanted="an integer of 4 or more, or None"
+        )
     inputs, outputs = _names("wrt", wrt), _names("of", of)
     load_compiler()
     load("polyker.grad.derive")
     from polyker.grad.derive import TEXTS
 
     limited = with_deadline(options.current)
-    text = guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs))
+    text = guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs, memory))
     return text, {name: value for name, value in fixed.items() if re.search(rf"\b{name}\b", text)}
 
 

@@ -42,7 +42,7 @@ def _contributions(
     match expr:
         case Read():
             yield Contribution(expr, bar, conditions)
-        case Cast(arg=arg):
+        case Cast(arg=arg, to=to) if to.is_float:  # an integer is constant between its steps
             yield from _contributions(arg, bar, conditions, is_varied)
         case Call(op="where", args=(condition, a, b)):
             yield from _contributions(a, bar, (*conditions, condition), is_varied)
@@ -63,7 +63,7 @@ def _tensors(expr: Expr) -> Iterator[str]:
     match expr:
         case Read(tensor=tensor):
             yield tensor
-        case Cast(arg=arg):
+        case Cast(arg=arg, to=to) if to.is_float:
             yield from _tensors(arg)
         case Call(args=args):
             for arg in args:

@@ -67,16 +67,21 @@ def plain_statements(nodes: Iterable[PlainNode]) -> Iterator[PlainStatement]:
 class PlainProgram(Struct, frozen=True):
     """The nodes of a program in order; `shapes` and `dtypes` of its tensors, `constant` the extrema of log sums.
 
-    Inputs of floats are bound to f64, those that subscripts read to i64: a derivative is of any types.
+    Inputs of floats are bound to f64, those that subscripts read to i64: a derivative is of any types. `blocks`: the indices of
+    loops over blocks of steps; `local`: the tensors that hold values of one block alone.
     """
 
+    program: Program
     typed: TypedProgram
     nodes: tuple[PlainNode, ...]
     shapes: Mapping[str, tuple[Expr, ...]]
     dtypes: Mapping[str, DType]
     constant: frozenset[str]
     names: Names
+    written: frozenset[str]  # the names of the statements that the text has, not made of its inline reductions
     results: Mapping[str, str] = {}  # of arguments that are changed, the names of what they become
+    blocks: frozenset[str] = frozenset()
+    local: frozenset[str] = frozenset()
 
     @property
     def statements(self) -> tuple[PlainStatement, ...]:
@@ -93,24 +98,44 @@ def bound(program: Program, fixed: Mapping[str, int]) -> PlainProgram:
     """Return a program bound to symbolic sizes; raises GradientError for what has no derivative yet, and what binding raises."""
     types = symbolic_types(program)
     sizes: dict[str, int | str] = {name: fixed.get(name, name) for name in program.sizes}
-    typed = bind(program, types, {n: v for n, v in sizes.items() if n in program.keywords or n in fixed})
+    given = {*program.keywords, *program.parameters, *fixed}
+    typed = bind(program, types, {name: value for name, value in sizes.items() if name in given})
     first = {t.name for t in typed.tensors}
     summed = log_sums(typed)
     constant = {s.target for s in summed.statements() if s.op == "max" and s.target not in first}
-    flat = extract_reductions(summed)
-    names = Names(flat, program)
+    written = frozenset(s.name for s in summed.statements())
+    return _plain(program, extract_reductions(summed), constant, written)
+
+
+def rebound(source: PlainProgram, typed: TypedProgram, blocks: frozenset[str]) -> PlainProgram:
+    """Return the plain program of another typed program in the place of a source's; `blocks`: iterators of loops over blocks."""
+    own = {plain: name for name, plain in source.names.tensors.items()}
+    return _plain(source.program, typed, {own[name] for name in source.constant}, source.written, blocks)
+
+
+def _plain(
+    program: Program,
+    typed: TypedProgram,
+    constant: set[str],
+    written: frozenset[str],
+    blocks: frozenset[str] = frozenset(),
+) -> PlainProgram:
+    names = Names(typed, program)
     explicit = frozenset(e.to for s in program.statements() for e in walk(s.expr) if isinstance(e, Cast))
-    implicit = {e.to for s in flat.statements() for e in walk(s.expr) if isinstance(e, Cast)}
+    implicit = {e.to for s in typed.statements() for e in walk(s.expr) if isinstance(e, Cast)}
     casts = explicit | {t for t in implicit if t.kind in "iub"}
     if f64 not in explicit:
         casts -= {f64}
     return PlainProgram(
-        flat,
-        _Plain(flat, names, casts).nodes(flat.body, {}),
-        {names.tensors[t.name]: tuple(names.plain(_extent(e), casts) for e in t.shape) for t in flat.tensors},
-        {names.tensors[t.name]: t.dtype for t in flat.tensors},
+        program,
+        typed,
+        _Plain(typed, names, casts, written).nodes(typed.body, {}),
+        {names.tensors[t.name]: tuple(names.plain(_extent(e), casts) for e in t.shape) for t in typed.tensors},
+        {names.tensors[t.name]: t.dtype for t in typed.tensors},
         frozenset(names.tensors[t] for t in constant),
         names,
+        written,
+        blocks=frozenset(names.indices[i] for i in blocks),
     )
 
 
@@ -128,6 +153,7 @@ class _Plain(Struct):
     program: TypedProgram
     names: Names
     casts: frozenset[DType]
+    written: frozenset[str]
 
     def nodes(self, body: tuple[TypedNode, ...], bounds: Mapping[str, tuple[Expr, Expr]]) -> tuple[PlainNode, ...]:
         """Return nodes inside loops with these bounds."""
@@ -145,7 +171,17 @@ class _Plain(Struct):
             index, (lo, hi) = self.names.indices[node.iterator], (self.names.plain(e, self.casts) for e in ends)
             found.append(PlainLoop(Range(index, lo, hi), inside, (node.iterator, *ends)))
         # What a reduction outside loops begins with is not set: it is its identity anyway.
-        return tuple(found if bounds else _without_starts(found))
+        return tuple(found if bounds else self._without_starts(found))
+
+    def _without_starts(self, nodes: list[PlainNode]) -> Iterator[PlainNode]:
+        """Yield all but the statements that set what an inline reduction begins with anyway."""
+        ops = {a.target: a.own for a in nodes if isinstance(a, PlainStatement) and a.op != "set"}
+        for a in nodes:
+            if isinstance(a, PlainStatement) and a.op == "set" and a.own.name not in self.written:
+                after = ops.get(a.target)
+                if after is not None and a.own.expr == identity(after.op, a.own.acc):
+                    continue
+            yield a
 
     def _statement(self, s: TypedStatement, bounds: Mapping[str, tuple[Expr, Expr]]) -> PlainStatement:
         if s.scatters:
@@ -164,15 +200,6 @@ class _Plain(Struct):
 
     def _written(self, expr: Expr) -> Expr:
         return self.names.plain(expr, self.casts)
-
-
-def _without_starts(nodes: list[PlainNode]) -> Iterator[PlainNode]:
-    """Yield all but the statements that set what a reduction begins with anyway."""
-    ops = {a.target: a.own for a in nodes if isinstance(a, PlainStatement) and a.op != "set"}
-    for a in nodes:
-        after = ops.get(a.target) if isinstance(a, PlainStatement) and a.op == "set" else None
-        if after is None or not isinstance(a, PlainStatement) or a.own.expr != identity(after.op, a.own.acc):
-            yield a
 
 
 def _instances(

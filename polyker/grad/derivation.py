@@ -10,11 +10,14 @@ from msgspec import Struct, field
 from polyker.einsum_frontend import parse
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.gradients import NO_REVERSE
-from polyker.grad.bound import PlainNode, PlainProgram, PlainStatement, is_sayable
+from polyker.grad.bound import PlainLoop, PlainNode, PlainProgram, PlainStatement, is_sayable
+from polyker.grad.values import number
 from polyker.grad.writers import Writers, weights
-from polyker.ir.expr import Expr, IndexExpr, Range, SizeExpr, walk
+from polyker.ir.dtypes import f64
+from polyker.ir.expr import Call, Expr, IndexExpr, Range, SizeExpr, walk
 from polyker.ir.program import Declared, Loop, Node, Program, Statement
 from polyker.ir.quasi_affine import lit
+from polyker.ir.reductions import identity
 from polyker.structs import replace
 
 
@@ -27,12 +30,11 @@ class Derivation(Struct):
     program: Program
     fixed: Mapping[str, int]
     source: PlainProgram
-    writers: Mapping[str, Writers]
     made: list[Node] = field(default_factory=list)
     like: dict[str, str] = field(default_factory=dict)
     sizes: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    _weights: dict[str, Callable[[PlainStatement], Expr]] = field(default_factory=dict)
+    _weights: dict[tuple[int, ...], Callable[[PlainStatement], Expr]] = field(default_factory=dict)
 
     def tensor(self, wanted: str, like: str) -> str:
         """Return the name of a new tensor with the shape of another."""
@@ -59,9 +61,13 @@ class Derivation(Struct):
         )
         return extents if all(map(is_sayable, extents)) else None
 
-    def weights(self, tensor: str, made: list[Node]) -> Callable[[PlainStatement], Expr]:
-        """Return the derivative of a tensor's element by a term of a statement; the statements that it needs go to `made`."""
-        if tensor not in self._weights:
+    def weights(self, tensor: str, writers: Writers, made: list[Node]) -> Callable[[PlainStatement], Expr]:
+        """Return the derivative of a tensor's element by a term of a statement; the statements that it needs go to `made`.
+
+        `writers`: the statements of one block that define the tensor's elements.
+        """
+        key = tuple(map(id, writers.statements))
+        if key not in self._weights:
             names: dict[str, str] = {}
 
             def emit(what: str, statement: Statement) -> str:
@@ -70,21 +76,35 @@ class Derivation(Struct):
                 made.append(replace(statement, target=names[what]))
                 return names[what]
 
-            self._weights[tensor] = weights(tensor, self.writers[tensor], emit)
-        return self._weights[tensor]
+            self._weights[key] = weights(tensor, writers, emit)
+        return self._weights[key]
 
-    def everywhere(self, target: str, value: Callable[[tuple[Expr, ...]], Expr]) -> None:
-        """Add a statement that sets all elements of a tensor."""
-        extents = self.shape(target)
-        assert extents is not None  # it has that of an input
+    def everywhere(self, target: str, value: Expr | Callable[[tuple[Expr, ...]], Expr]) -> Statement:
+        """Return the statement that sets all elements of a tensor, to one value or by their subscripts."""
+        extents = self.shape(target) or tuple(map(_bound, self.source.shapes[self.like[target]]))
         indices = tuple(self.source.names.fresh(f"d{n}") for n in range(len(extents)))
         at = tuple(IndexExpr(i) for i in indices)
         ranges = tuple(Range(i, lit(0), n) for i, n in zip(indices, extents, strict=True))
-        self.made.append(Statement(target, at, "set", value(at), ranges))
+        return Statement(target, at, "set", value(at) if callable(value) else value, ranges)
+
+    def is_local(self, tensor: str) -> bool:
+        """Whether a tensor holds values of one block of steps alone."""
+        return self.like.get(tensor, tensor) in self.source.local
+
+    def of_block(self, loop: PlainLoop, body: Sequence[Node]) -> list[Node]:
+        """Return what derivatives of a block of steps begin with: what they need of its values, computed again, and starts."""
+        if loop.range.index not in self.source.blocks:
+            return []
+        again = _needed(loop.body, {r.tensor for s in statements_in(body) for r in s.reads()}, self.source.local)
+        begun = {s.target: s.op for s in reversed(list(statements_in(body))) if self.is_local(s.target)}
+        begun = {target: op for target, op in reversed(begun.items()) if op != "set"}
+        starts = [self.everywhere(target, number(identity(op, f64).value.real)) for target, op in begun.items()]
+        return [*again, *starts]
 
     def text(self, kind: str, more: Sequence[str], outputs: Sequence[str]) -> str:
         """Return the program: with inputs `more` than the other's, and the statements of the other that it needs, first."""
-        wanted = {r.tensor for s in statements_in(self.made) for r in s.reads()}
+        # What holds values of one block is computed where it is read.
+        wanted = {r.tensor for s in statements_in(self.made) for r in s.reads()} - self.source.local
         body = [*_needed(self.source.nodes, wanted), *self.made]
         kept = list(statements_in(body))
         p, targets = self.program, [s.target for s in kept]
@@ -109,6 +129,13 @@ class Derivation(Struct):
         return Declared(name, given.dtype if given is not None else None, self.shape(name))
 
 
+def _bound(extent: Expr) -> Expr:
+    """Return an extent, or what it is never above, that a text can say."""
+    if isinstance(extent, Call) and extent.op == "minimum":
+        return next((e for e in map(_bound, extent.args) if is_sayable(e)), extent)
+    return extent
+
+
 def _accepted(text: str, fixed: Iterable[str], outputs: Sequence[str]) -> str:
     """Return a text; raises GradientError for one that says what no text can."""
     try:
@@ -130,20 +157,20 @@ def statements_in(nodes: Iterable[Node]) -> Iterator[Statement]:
             yield node
 
 
-def _needed(nodes: Sequence[PlainNode], wanted: set[str]) -> list[Node]:
-    """Return the nodes whose values are read, with what they read; `wanted` grows by that."""
+def _needed(nodes: Sequence[PlainNode], wanted: set[str], among: frozenset[str] | None = None) -> list[Node]:
+    """Return the nodes whose values are read, with what they read, of tensors among some; `wanted` grows by that."""
     kept: list[Node] = []
     for node in reversed(nodes):
         if isinstance(node, PlainStatement):
-            if node.target in wanted:
+            if node.target in wanted and (among is None or node.target in among):
                 made = Statement(node.target, node.subscripts, node.op, node.expr, node.ranges, node.conditions)
                 kept.append(made)
                 wanted |= {r.tensor for r in made.reads()}
             continue
-        body, known = _needed(node.body, wanted), -1
+        body, known = _needed(node.body, wanted, among), -1
         while known != len(wanted):  # what an iteration needs of the one before
             known = len(wanted)
-            body = _needed(node.body, wanted)
+            body = _needed(node.body, wanted, among)
         if body:
             kept.append(Loop(node.range, tuple(body)))
     return kept[::-1]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from polyker.errors.base import failure
-from polyker.errors.gradients import INDEPENDENT, NO_FLOATS, NOT_A_NUMBER, NOT_AN_OUTPUT, NOT_VARIED
+from polyker.errors.gradients import INDEPENDENT, NO_FLOATS, NO_REVERSE, NOT_A_NUMBER, NOT_AN_OUTPUT, NOT_VARIED
 from polyker.grad.adjoint import contributions, derivative
+from polyker.grad.blocks import with_blocks
 from polyker.grad.bound import PlainLoop, PlainNode, PlainStatement, bound
 from polyker.grad.counts import with_counts
 from polyker.grad.derivation import Derivation, statements_in
@@ -15,36 +16,55 @@ from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
 from polyker.grad.terms import with_terms
 from polyker.grad.values import ONE, ZERO, mul
-from polyker.grad.versions import with_versions
+from polyker.grad.versions import changing_tensors, with_versions
 from polyker.grad.writers import writers_of
-from polyker.ir.expr import Expr, Literal, Pad, Read
+from polyker.ir.expr import Expr, Literal, Pad, Range, Read, walk
 from polyker.ir.program import Loop, Node, Program, Statement
 from polyker.ir.quasi_affine import indices_of
 
+REAL_PARTS = "compute with real and imaginary parts in tensors of their own"
 # Of a tensor, its gradient at some subscripts.
 Bar: TypeAlias = Callable[[tuple[Expr, ...]], Expr]
 
 
-def vjp_text(program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None) -> str:
+def vjp_text(
+    program: Program,
+    fixed: Mapping[str, int],
+    wrt: Sequence[str] | None,
+    of: Sequence[str] | None,
+    memory: int | None,
+) -> str:
     """Return the program that takes the gradients by outputs to those by inputs."""
-    d, of, wrt = _begun(program, fixed, wrt, of)
+    d, of, wrt = _begun(program, fixed, wrt, of, memory)
     given = {name: d.given(name) for name in of}
     grads = _reverse(d, wrt, of, lambda name: lambda at: Read(given[name], at))
     return d.text("vjp", list(given.values()), grads)
 
 
-def grad_text(program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None) -> str:
+def grad_text(
+    program: Program,
+    fixed: Mapping[str, int],
+    wrt: Sequence[str] | None,
+    of: Sequence[str] | None,
+    memory: int | None,
+) -> str:
     """Return the program of the gradient of one number by inputs."""
-    d, of, wrt = _begun(program, fixed, wrt, of)
+    d, of, wrt = _begun(program, fixed, wrt, of, memory)
     for name in of:
         if rank := len(d.source.shapes[name]):
             raise failure(NOT_A_NUMBER, name=name, rank=rank)
     return d.text("grad", (), _reverse(d, wrt, of, lambda name: lambda at: ONE))
 
 
-def jvp_text(program: Program, fixed: Mapping[str, int], wrt: Sequence[str] | None, of: Sequence[str] | None) -> str:
+def jvp_text(
+    program: Program,
+    fixed: Mapping[str, int],
+    wrt: Sequence[str] | None,
+    of: Sequence[str] | None,
+    memory: int | None,
+) -> str:
     """Return the program that takes changes of inputs to those of outputs."""
-    d, of, wrt = _begun(program, fixed, wrt, of)
+    d, of, wrt = _begun(program, fixed, wrt, of, memory)
     active = _active(d, wrt, of)
     tangents = {name: d.tensor(f"d{name}", name) for name in wrt}
     for tensor in dict.fromkeys(s.target for s in d.source.statements if s.target in active):
@@ -58,20 +78,21 @@ def _forward(
 ) -> list[Node]:
     """Return what computes the changes of the tensors of some nodes."""
     made: list[Node] = []
+    of_block = writers_of(nodes)
     for node in nodes:
         if isinstance(node, PlainLoop):
             body = _forward(d, node.body, active, tangents)
-            made += [Loop(node.range, tuple(body))] if body else []
+            made += [Loop(node.range, (*d.of_block(node, body), *body))] if body else []
             continue
         if node.target not in active:
             continue
-        writers = d.writers[node.target]
+        writers = of_block[node.target]
         is_weighed = writers.op not in ("set", "add")
         # A weight is of the whole value: it is known where the last term is.
         terms = writers.statements if is_weighed else (node,)
         if is_weighed and node is not writers.statements[-1]:
             continue
-        weigh = d.weights(node.target, made)
+        weigh = d.weights(node.target, writers, made)
         for s in terms:
             value = derivative(
                 s.expr, active.__contains__, lambda r: Read(tangents[r.tensor], r.subscripts, _padded(r))
@@ -100,6 +121,7 @@ def _begun(
     fixed: Mapping[str, int],
     wrt: Sequence[str] | None,
     of: Sequence[str] | None,
+    memory: int | None = None,
     *,
     independent: bool = False,
 ) -> tuple[Derivation, list[str], list[str]]:
@@ -107,7 +129,9 @@ def _begun(
 
     `independent`: no input need be one that an output changes with.
     """
-    source = with_terms(with_versions(with_counts(bound(program, fixed))))
+    plain = bound(program, fixed)
+    plain = with_blocks(plain, changing_tensors(plain), memory)
+    source = with_terms(with_versions(with_counts(plain)))
     floats = {name for name, dtype in source.dtypes.items() if dtype.kind == "f"}
     inputs, outputs = ([n for n in names if n in floats] for names in (program.inputs, program.outputs))
     for name in of or ():
@@ -118,8 +142,9 @@ def _begun(
             raise failure(NOT_VARIED, name=name, known=", ".join(inputs))
     for what, names in (("input", inputs), ("output", outputs)):
         if not names and not independent:
+            _refuse_complex(source.statements)
             raise failure(NO_FLOATS, what=what)
-    found = Derivation(program, fixed, source, writers_of(source))
+    found = Derivation(program, fixed, source)
     chosen = list(of or outputs)
     reached = _behind(found, chosen)
     if wrt is None:
@@ -127,9 +152,23 @@ def _begun(
     for name in wrt:
         if name not in reached:
             raise failure(INDEPENDENT, of=", ".join(chosen), wrt=name)
+    if of is None and not independent:  # of outputs those that depend on an input
+        pairs = [(s.target, _sources(found, s)) for s in found.source.statements]
+        moving = _reached(pairs, set(wrt), back=False)
+        chosen = [name for name in outputs if _result(found, name) in moving]
     if not wrt and not independent:
         raise failure(INDEPENDENT, of=", ".join(chosen), wrt=", ".join(program.inputs))
+    active = _active(found, wrt, chosen)
+    _refuse_complex([s for s in source.statements if s.target in active])
     return found, chosen, list(wrt)
+
+
+def _refuse_complex(statements: Iterable[PlainStatement]) -> None:
+    """Raise GradientError for statements that compute with complex numbers."""
+    for s in statements:
+        if s.own.acc.is_complex or any(e.dtype is not None and e.dtype.is_complex for e in walk(s.own.expr)):
+            reason = "it is computed with complex numbers"
+            raise failure(NO_REVERSE, span=s.own.span, tensor=s.target, reason=reason, advice=REAL_PARTS)
 
 
 def _result(d: Derivation, output: str) -> str:
@@ -181,15 +220,19 @@ def _reverse(d: Derivation, wrt: Sequence[str], of: Sequence[str], given: Callab
             continue
         bars[tensor] = d.tensor(f"d{tensor}", tensor)
         if tensor in outputs:  # what is returned and read: its gradient begins with what is given
-            d.everywhere(bars[tensor], given(outputs[tensor]))
+            d.made.append(d.everywhere(bars[tensor], given(outputs[tensor])))
         values[tensor] = lambda at, name=bars[tensor]: Read(name, at)  # type: ignore[misc]
     made = _backward(d, d.source.nodes, active, bars, values)
     begun = {s.target for s in statements_in(d.made)}
-    for s in statements_in(made):
-        # A sum at a constant place says nothing of the elements elsewhere.
-        if s.target in d.like and s.target not in begun and not all(map(indices_of, s.subscripts)):
-            d.everywhere(s.target, lambda _: ZERO)
-            begun.add(s.target)
+    steps = {n.range.index for n in d.source.nodes if isinstance(n, PlainLoop)}
+    for node in made:
+        in_steps = isinstance(node, Loop) and node.range.index in steps  # of which there may be none
+        for s in statements_in((node,)):
+            # A sum at a constant place says nothing of the elements elsewhere.
+            if in_steps or not all(map(indices_of, s.subscripts)):
+                if s.target in d.like and s.target not in begun and not d.is_local(s.target):
+                    d.made.append(d.everywhere(s.target, ZERO))
+                begun.add(s.target)
     d.made += made
     return [bars[name] for name in wrt]
 
@@ -200,17 +243,20 @@ def _backward(
     active: frozenset[str],
     bars: Mapping[str, str],
     values: Mapping[str, Bar],
+    around: tuple[Range, ...] = (),
 ) -> list[Node]:
-    """Return what adds to the gradients of all that some nodes read, from the last to the first."""
+    """Return what adds to the gradients of all that some nodes read, from the last to the first; `around`: the loops' ranges."""
     made: list[Node] = []
+    of_block = writers_of(nodes)
     for node in reversed(nodes):
         if isinstance(node, PlainLoop):
-            body = _backward(d, node.body, active, bars, values)
-            made += [downwards(Loop(node.range, tuple(body)))] if body else []
+            body = _backward(d, node.body, active, bars, values, (*around, node.range))
+            made += [downwards(node.range, body, d.of_block(node, body))] if body else []
         elif node.target in active and not (carrying := carrying_indices(node)):
-            made += _gathered(d, node, d.weights(node.target, made), active, bars, values)
+            weigh = d.weights(node.target, of_block[node.target], made)
+            made += _gathered(d, node, weigh, active, bars, values, around)
         elif node.target in active:  # a recurrence, whose weights are 1: from its last element to its first
-            body = list(_gathered(d, node, lambda _: ONE, active, bars, values))
+            body = list(_gathered(d, node, lambda _: ONE, active, bars, values, around))
             made += nested(body, [r for r in node.ranges if r.index in carrying])
     return made
 
@@ -222,12 +268,14 @@ def _gathered(
     active: frozenset[str],
     bars: Mapping[str, str],
     values: Mapping[str, Bar],
+    around: tuple[Range, ...],
 ) -> list[Node]:
     """Return what adds to the gradients of what a statement reads."""
     made: list[Node] = []
     bar = mul(values[s.target](s.subscripts), weigh(s))
     for c in contributions(s.expr, bar, active.__contains__):
-        for subscripts, conditions in places(c.read, d.source.shapes[c.read.tensor]):
+        ranges, shape = (*around, *s.ranges), d.source.shapes[c.read.tensor]
+        for subscripts, conditions in places(c.read, shape, ranges, s.conditions):
             made.append(
                 Statement(bars[c.read.tensor], subscripts, "add", c.chosen, s.ranges, (*s.conditions, *conditions))
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyker.grad.bound import PlainStatement
-from polyker.grad.values import call
-from polyker.ir.expr import Expr, IndexExpr, Literal, Range, reads_in, rebuild
+from polyker.grad.values import is_whole, minus, plus
+from polyker.ir.expr import Expr, IndexExpr, Range, reads_in, rebuild
 from polyker.ir.program import Loop, Node, Statement
 from polyker.ir.quasi_affine import indices_of, lit
 from polyker.structs import replace
@@ -23,14 +23,13 @@ def carrying_indices(s: PlainStatement) -> frozenset[str]:
     return frozenset(found) & {r.index for r in s.ranges}
 
 
-def downwards(loop: Loop) -> Loop:
-    """Return a loop whose iterations come in the other order."""
-    index, lo, hi = loop.range.index, loop.range.lo, loop.range.hi
+def downwards(over: Range, body: Sequence[Node], first: Sequence[Node] = ()) -> Loop:
+    """Return a loop whose iterations come in the other order; each begins with nodes `first`."""
+    index, lo, hi = over.index, over.lo, over.hi
     assert lo is not None
     assert hi is not None
-    mirrored = call("add", lo, hi, call("neg", lit(1)), call("neg", IndexExpr(index)))
-    if isinstance(lo, Literal) and lo.value == 0:
-        mirrored = call("add", hi, call("neg", lit(1)), call("neg", IndexExpr(index)))
+    last = minus(hi, lit(1)) if is_whole(lo, 0) else minus(plus(lo, hi), lit(1))
+    mirrored = minus(last, IndexExpr(index))
 
     def change(e: Expr) -> Expr:
         return mirrored if isinstance(e, IndexExpr) and e.name == index else rebuild(e, change)
@@ -45,7 +44,7 @@ def downwards(loop: Loop) -> Loop:
             conditions=tuple(map(change, n.conditions)),
         )
 
-    return replace(loop, body=tuple(map(node, loop.body)))
+    return Loop(over, tuple(map(node, (*first, *body))))
 
 
 def nested(body: Sequence[Node], ranges: Sequence[Range]) -> list[Node]:
@@ -56,5 +55,5 @@ def nested(body: Sequence[Node], ranges: Sequence[Range]) -> list[Node]:
         for s in body
     ]
     for r in reversed(ranges):
-        made = [downwards(Loop(r, tuple(made)))]
+        made = [downwards(r, made)]
     return made

@@ -28,6 +28,7 @@ from polyker.ir.typed import TypedProgram
 from polyker.record.signatures import signature_of
 from polyker.structs import replace
 
+DECLARE = "declare shapes, such as `X: f64[B,N,M]`, or write indices instead"
 _WORDS = ("for", "in", "where", "and", "or", "not", "pad", "inf", "nan", "True", "False")
 
 
@@ -92,9 +93,12 @@ def symbolic_types(program: Program) -> dict[str, TensorType]:
     ranks: dict[str, int] = {}
     integers: set[str] = set()
     for s in program.statements():
-        if any(isinstance(e, Dots) for subs in (s.subscripts, *(r.subscripts for r in s.reads())) for e in subs):
-            reason = "`...` stands for any number of dimensions"
-            raise failure(NO_REVERSE, span=s.span, tensor=s.target, reason=reason, advice="write indices instead")
+        for read in s.reads():
+            known = program.declaration(read.tensor)
+            is_known = read.tensor not in program.inputs or (known is not None and known.shape is not None)
+            if not is_known and any(isinstance(e, Dots) for e in read.subscripts):
+                reason = "`...` stands for any number of dimensions"
+                raise failure(NO_REVERSE, span=read.span or s.span, tensor=read.tensor, reason=reason, advice=DECLARE)
         for read in s.reads():
             ranks.setdefault(read.tensor, len(read.subscripts))
             integers |= {e.tensor for sub in read.subscripts for e in walk(sub) if isinstance(e, Read)}

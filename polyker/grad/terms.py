@@ -10,32 +10,45 @@ from collections.abc import Sequence
 
 from polyker.grad.bound import PlainLoop, PlainNode, PlainProgram, PlainStatement
 from polyker.grad.values import call
-from polyker.ir.expr import Expr, IndexExpr, Literal, Range, Read
+from polyker.ir.dtypes import f64
+from polyker.ir.expr import Cast, Expr, IndexExpr, Literal, Range, Read
 from polyker.structs import replace
 
 
 def with_terms(program: PlainProgram) -> PlainProgram:
     """Return the program with such terms in tensors of their own, one element an instance of the statement."""
-    shapes, dtypes = dict(program.shapes), dict(program.dtypes)
+    shapes, dtypes, local = dict(program.shapes), dict(program.dtypes), set(program.local)
 
     def nodes(found: Sequence[PlainNode], around: tuple[Range, ...]) -> tuple[PlainNode, ...]:
         made: list[PlainNode] = []
         for node in found:
             if isinstance(node, PlainLoop):
                 made.append(replace(node, body=nodes(node.body, (*around, node.range))))
-            elif node.op in ("max", "min") and not isinstance(node.expr, (Read, Literal)):
+            elif node.op in ("max", "min") and node.target not in program.constant and not is_exact(node):
                 made += stored(node, (*around, *node.ranges))
             else:
                 made.append(node)
         return tuple(made)
 
+    def is_exact(s: PlainStatement) -> bool:
+        """Whether the terms are what the extremum keeps of them."""
+        if isinstance(s.expr, Read):
+            return dtypes.get(s.expr.tensor) == dtypes[s.target]
+        return isinstance(s.expr, Literal)
+
     def stored(s: PlainStatement, ranges: tuple[Range, ...]) -> tuple[PlainStatement, PlainStatement]:
         name = program.names.fresh(f"{s.target}_terms")
+        if any(r.index in program.blocks for r in ranges):
+            local.add(name)
+            ranges = tuple(r for r in ranges if r.index not in program.blocks)
         shapes[name], dtypes[name] = tuple(_from_least(r.hi, r) for r in ranges), dtypes[s.target]
         at = tuple(_from_least(IndexExpr(r.index), r) for r in ranges)
-        return replace(s, target=name, subscripts=at, op="set"), replace(s, expr=Read(name, at))
+        # Of a declared type the terms are converted first, as nothing declares the type of this tensor.
+        kept = s.expr if dtypes[name] == f64 else Cast(dtypes[name], s.expr)
+        return replace(s, target=name, subscripts=at, op="set", expr=kept), replace(s, expr=Read(name, at))
 
-    return replace(program, nodes=nodes(program.nodes, ()), shapes=shapes, dtypes=dtypes)
+    made = nodes(program.nodes, ())
+    return replace(program, nodes=made, shapes=shapes, dtypes=dtypes, local=frozenset(local))
 
 
 def _from_least(place: Expr | None, r: Range) -> Expr:

@@ -55,6 +55,29 @@ def div(a: Expr, b: Expr) -> Expr:
     return a if is_number(b, 1) or is_number(a, 0) else Call("div", (a, b))
 
 
+def plus(a: Expr, b: Expr) -> Expr:
+    """Return a sum of subscripts."""
+    if is_whole(a, 0) or is_whole(b, 0):
+        return b if is_whole(a, 0) else a
+    if isinstance(a, Call) and a.op == "add" and isinstance(a.args[-1], Literal) and isinstance(b, Literal):
+        return plus(Call("add", a.args[:-1]) if len(a.args) > 2 else a.args[0], Literal(a.args[-1].value + b.value))
+    if isinstance(a, Literal) and isinstance(b, Literal):
+        return Literal(a.value + b.value)
+    return Call("add", (a, b))
+
+
+def minus(a: Expr, b: Expr) -> Expr:
+    """Return a difference of subscripts."""
+    if isinstance(b, Literal):
+        return plus(a, Literal(-b.value))
+    return Call("add", (a, Call("neg", (b,))))
+
+
+def is_whole(expr: Expr, value: int) -> bool:
+    """Whether an expression is that integer."""
+    return isinstance(expr, Literal) and expr.value == value
+
+
 def call(op: str, *args: Expr) -> Expr:
     """Return an operator or a function of the notation on arguments."""
     return Call(op, args)

@@ -17,20 +17,28 @@ from msgspec import Struct, field
 from polyker.errors.base import failure
 from polyker.errors.gradients import NO_REVERSE
 from polyker.grad.bound import PlainLoop, PlainNode, PlainProgram, PlainStatement, conditions_of, plain_statements
-from polyker.grad.values import call
+from polyker.grad.values import ZERO, minus, plus
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, IndexExpr, Range, Read, reads_in, rebuild
 from polyker.ir.quasi_affine import lit, print_affine
 from polyker.ir.reductions import identity
 from polyker.ir.typed import TypedProgram
 from polyker.poly.isl import read_map, read_set, set_text
-from polyker.poly.scop import access_relation
+from polyker.poly.scop import access_relation, tensor_box
 from polyker.structs import replace
 
 
+def changing_tensors(program: PlainProgram) -> frozenset[str]:
+    """Return the tensors whose elements have more than one value."""
+    return frozenset(name for name in {s.target for s in program.statements} if not _is_set_once(program, name))
+
+
 def with_versions(program: PlainProgram) -> PlainProgram:
-    """Return a program each of whose tensors has one value an element; raises GradientError where that cannot be."""
-    changing = frozenset(name for name in {s.target for s in program.statements} if not _is_set_once(program, name))
+    """Return a program each of whose tensors has one value an element; raises GradientError where that cannot be.
+
+    Inside a block of steps a tensor has one value an element for each of the block's steps.
+    """
+    changing = changing_tensors(program)
     if not changing:
         return program
     made = _Versions(program, changing, dict(program.shapes), dict(program.dtypes))
@@ -40,7 +48,13 @@ def with_versions(program: PlainProgram) -> PlainProgram:
     dtypes = {back.get(n, n): dtype for n, dtype in made.dtypes.items()}
     results = {name: last for name, last in made.current.items() if name in program.inputs}
     return replace(
-        program, nodes=tuple(_renamed(n, back) for n in nodes), shapes=shapes, dtypes=dtypes, results=results
+        program,
+        nodes=tuple(_renamed(n, back) for n in nodes),
+        shapes=shapes,
+        dtypes=dtypes,
+        results=results,
+        local=frozenset(made.local),
+        constant=program.constant | made.constant,
     )
 
 
@@ -59,7 +73,7 @@ def _is_set_once(program: PlainProgram, tensor: str) -> bool:
         return False
     if len(sets) == len(writers):
         return True
-    if len({s.op for s in writers} - {"set"}) > 1:
+    if len({s.op for s in writers} - {"set"}) > 1 or any(r.tensor == tensor for s in sets for r in _reads(s)):
         return False
     readers = [n for n, s in enumerate(order) if s.target != tensor and any(r.tensor == tensor for r in _reads(s))]
     last = max(n for n, s in enumerate(order) if s.target == tensor)
@@ -69,6 +83,10 @@ def _is_set_once(program: PlainProgram, tensor: str) -> bool:
     if readers and min(readers) < last:
         return False
     updates = [s for s in writers if s.op != "set"]
+    if updates[0].op != "add" and not any(_are_together(nodes, writers) for nodes in _node_lists(program.nodes)):
+        return False  # what one of several terms weighs is known where the others are
+    if not all(_reads_this(program, s, r) for s in updates for r in reads_in(s.expr) if r.tensor == tensor):
+        return False
     if all(_by_step(program.typed, s).reverse().is_single_valued() for s in updates if s.own.outer):
         return True
     # A sum over the iterations of a loop that does not read it: the order of its terms does not matter.
@@ -77,6 +95,18 @@ def _is_set_once(program: PlainProgram, tensor: str) -> bool:
     return updates[0].op == "add" and not any(
         tensor in of and is_read for of, is_read in zip(around, read, strict=True)
     )
+
+
+def _node_lists(nodes: Sequence[PlainNode]) -> Iterator[Sequence[PlainNode]]:
+    """Yield a block and those of the loops in it."""
+    yield nodes
+    for node in nodes:
+        if isinstance(node, PlainLoop):
+            yield from _node_lists(node.body)
+
+
+def _are_together(nodes: Sequence[PlainNode], statements: Sequence[PlainStatement]) -> bool:
+    return all(any(s is n for n in nodes) for s in statements)
 
 
 def _reads(s: PlainStatement) -> Iterator[Read]:
@@ -105,6 +135,9 @@ def _reads_this(program: PlainProgram, s: PlainStatement, read: Read) -> bool:
     written = _written(program.typed, s)
     relation = read_map(access_relation(program.typed, s.own, own.tensor, own.subscripts))
     reached = relation.intersect_domain(read_set(s.own.domain)).intersect_params(read_set(program.typed.context))
+    if own.pad is not None and own.pad.mode != "constant":
+        box = read_set(tensor_box(program.typed, own.tensor))
+        reached = _padded(reached, box)
     pairs = reached.apply_range(written.reverse())  # {instance -> instance that writes what it reads}
     for d in range(s.own.outer):
         pairs = pairs.equate(isl.dim_type.in_, d, isl.dim_type.out, d)
@@ -114,6 +147,12 @@ def _reads_this(program: PlainProgram, s: PlainStatement, read: Read) -> bool:
     if pairs.is_subset(earlier):
         return True
     raise refused(s, "some of its elements are computed from new values of it, some from old ones")
+
+
+def _padded(reached: isl.Map, box: isl.Set) -> isl.Map:
+    """Return {instance -> elements} with any element for what lies outside."""
+    outside = reached.subtract_range(box).domain()
+    return reached.intersect_range(box).union(isl.Map.from_domain_and_range(outside, box))
 
 
 def _after(pairs: isl.Map) -> isl.Map:
@@ -157,8 +196,8 @@ def _goes_with(program: PlainProgram, s: PlainStatement, before: Sequence[PlainS
         elements = _written(program.typed, s).range()
         if ops or not all(elements.is_disjoint(_written(program.typed, b).range()) for b in before):
             return False
-    elif ops - {s.op}:
-        return False
+    elif ops - {s.op} or any(r.tensor == s.target for b in before for r in reads_in(b.expr)):
+        return False  # what those before read is not yet combined with more
     return not any(r.tensor == s.target for r in reads_in(s.expr))
 
 
@@ -187,11 +226,47 @@ class _Version(Struct, frozen=True):
         return Read(self.name, (*self.prefix, *subscripts))
 
 
+class _Values(Struct):
+    """The versions that hold tensors at a point of the program; `known`: those that have a value whatever came before."""
+
+    versions: dict[str, _Version]
+    known: set[str]
+
+    def before(self, name: str) -> _Version | None:
+        """Return the version that a tensor has, None where nothing has set it."""
+        return self.versions[name] if name in self.known else None
+
+    def set(self, name: str, version: _Version) -> None:
+        """Make a version the one that a tensor has."""
+        self.versions[name] = version
+        self.known.add(name)
+
+
+def _place(nodes: Sequence[PlainNode], group: _Group) -> int:
+    """Return where in a block a group begins."""
+    return next(n for n, node in enumerate(nodes) if node is group.statements[0])
+
+
 class _Group(Struct, frozen=True):
     """Statements that make one value of a tensor together."""
 
     target: str
     statements: tuple[PlainStatement, ...]
+
+
+class _Step(Struct, frozen=True):
+    """An iteration of a loop around statements: which one of how many."""
+
+    loop: PlainLoop
+    count: Expr
+    number: Expr
+
+
+def _step(loop: PlainLoop) -> _Step:
+    lo, hi = loop.range.lo, loop.range.hi
+    assert lo is not None
+    assert hi is not None
+    return _Step(loop, minus(hi, lo), minus(IndexExpr(loop.range.index), lo))
 
 
 class _Versions(Struct):
@@ -201,84 +276,127 @@ class _Versions(Struct):
     dtypes: dict[str, DType]
     current: dict[str, str] = field(default_factory=dict)
     dims: list[str] = field(default_factory=list)
+    local: set[str] = field(default_factory=set)
+    constant: set[str] = field(default_factory=set)
 
     def nodes(self, nodes: Sequence[PlainNode]) -> list[PlainNode]:
         """Return the nodes of the program."""
-        versions = {name: _Version(name) for name in self.changing & self.program.inputs}
+        given = self.changing & self.program.inputs
+        return self._block(nodes, _Values({name: _Version(name) for name in given}, set(given)), (), {})
+
+    def _block(
+        self, nodes: Sequence[PlainNode], values: _Values, around: tuple[_Step, ...], ends: Mapping[str, _Version]
+    ) -> list[PlainNode]:
+        """Return nodes inside the loops `around`; `ends`: the versions that their last values of tensors go to."""
         made: list[PlainNode] = []
         groups = _groups(self.program, nodes, self.changing)
+        last = {name: n for n, node in enumerate(nodes) for name in self._written_in(node)}
+        last = {name: n if (group := groups.get(n)) is None else _place(nodes, group) for name, n in last.items()}
         for n, node in enumerate(nodes):
-            if isinstance(node, PlainLoop):
-                made += self._loop(node, versions)
-                continue
+            mine = {name: end for name, end in ends.items() if last.get(name) == n}
             group = groups.get(n)
-            if group is not None and group.statements[0] is node:
-                before = versions.get(node.target)
-                new = _Version(self._fresh(node.target, ()))
-                made += self._kept(group, before, new, None)
-                made += self._of_group(group, versions, new)
-                versions[node.target] = new
-                self.current[node.target] = new.name
+            if isinstance(node, PlainLoop) and self._written_in(node):
+                made += self._loop(node, values, around, mine)
             elif group is None:
-                made.append(self._read(node, versions))
-        return made
-
-    def _loop(self, loop: PlainLoop, versions: dict[str, _Version]) -> list[PlainNode]:
-        """Return a loop over steps, with what is before and after it; `versions` has the values from then on."""
-        written = {s.target for s in plain_statements(loop.body)} & self.changing
-        if any(isinstance(n, PlainLoop) and written & {s.target for s in plain_statements(n.body)} for n in loop.body):
-            inside = next(s for s in plain_statements(loop.body) if s.target in written)
-            raise refused(inside, "it changes in a loop inside a loop")
-        lo, hi = loop.range.lo, loop.range.hi
-        assert lo is not None
-        assert hi is not None
-        steps, step = call("add", hi, call("neg", lo)), call("add", IndexExpr(loop.range.index), call("neg", lo))
-        groups = _groups(self.program, loop.body, self.changing)
-        last = {g.target: g for g in groups.values()}
-        firsts = {g.target: g for _, g in sorted(groups.items(), reverse=True)}
-        made: list[PlainNode] = []
-        inner = dict(versions)
-        whole: dict[str, str] = {}
-        for name in sorted(written):
-            whole[name] = self._fresh(name, (call("add", steps, lit(1)),))
-            first = firsts[name].statements[0]
-            before = _Version(whole[name], (lit(0),))
-            if name in versions:
-                made.append(self._copy(before, versions[name].read, name))
-            elif first.op != "set":  # it begins with what changes nothing
-                start = identity(first.op, first.own.acc)
-                made.append(self._copy(before, partial(_same, start), name))
-            inner[name] = _Version(whole[name], (step,))
-        known = {*versions, *(name for name in written if firsts[name].statements[0].op != "set")}
-        body: list[PlainNode] = []
-        for n, node in enumerate(loop.body):
-            group = groups.get(n)
-            if isinstance(node, PlainLoop) or group is None:
-                body.append(self._read(node, inner))
+                made.append(self._read(node, values.versions))
             elif group.statements[0] is node:
-                name = node.target
-                is_last = last[name] is group
-                new = (
-                    _Version(whole[name], (call("add", step, lit(1)),))
-                    if is_last
-                    else _Version(self._fresh(name, (steps,)), (step,))
-                )
-                body += self._kept(group, inner[name] if name in known else None, new, loop)
-                body += self._of_group(group, inner, new)
-                inner[name] = new
-                known.add(name)
-        made.append(replace(loop, body=tuple(body)))
-        for name in sorted(written):
-            after = _Version(self._fresh(name, ()))
-            made.append(self._copy(after, _Version(whole[name], (steps,)).read, name))
-            versions[name] = after
-            self.current[name] = after.name
+                name = group.target
+                new = mine.get(name) or self._version(name, around)
+                made += self._kept(group, values.before(name), new, around)
+                made += self._of_group(group, values.versions, new)
+                values.set(name, new)
+                if not around:
+                    self.current[name] = new.name
         return made
 
-    def _fresh(self, tensor: str, more: tuple[Expr, ...]) -> str:
+    def _written_in(self, node: PlainNode) -> frozenset[str]:
+        """Return the changing tensors that a node writes."""
+        return frozenset(s.target for s in plain_statements((node,))) & self.changing
+
+    def _loop(
+        self, loop: PlainLoop, values: _Values, around: tuple[_Step, ...], ends: Mapping[str, _Version]
+    ) -> list[PlainNode]:
+        """Return a loop with what is before and after it; `values` has the versions from then on.
+
+        Of each tensor that it changes there is a value for each step, and the one before the first.
+        """
+        step, prefix = _step(loop), self._prefix(around)
+        in_block = any(map(self._is_block, (*around, step)))
+        written = [
+            name for name in sorted(self._written_in(loop)) if name in values.known or self._lives(name, loop, in_block)
+        ]
+        inner = _Values(dict(values.versions), set(values.known))
+        made: list[PlainNode] = []
+        wholes: dict[str, str] = {}
+        for name in written:
+            wholes[name] = self._fresh(name, around, plus(step.count, lit(1)))
+            first = next(s for s in plain_statements((loop,)) if s.target == name)
+            before = _Version(wholes[name], (*prefix, lit(0)))
+            if name in values.known:
+                made.append(self._copy(before, values.versions[name].read, name))
+            elif first.op != "set":  # it begins with what changes nothing
+                made.append(self._copy(before, partial(_same, identity(first.op, first.own.acc)), name))
+                inner.known.add(name)
+            elif in_block:
+                made.append(self._copy(before, partial(_same, ZERO), name))
+                inner.known.add(name)
+            inner.versions[name] = _Version(wholes[name], (*prefix, step.number))
+        after = {name: _Version(wholes[name], (*prefix, plus(step.number, lit(1)))) for name in written}
+        made.append(replace(loop, body=tuple(self._block(loop.body, inner, (*around, step), after))))
+        for name in written:
+            found = _Version(wholes[name], (*prefix, step.count))
+            end = ends.get(name) if around else self._version(name, ())
+            if end is not None:
+                made.append(self._copy(end, found.read, name))
+            if not around:
+                self.current[name] = (end or found).name
+            values.set(name, end or found)
+        return made
+
+    def _lives(self, tensor: str, loop: PlainLoop, in_block: bool) -> bool:
+        """Whether a value of a tensor may be read in another iteration of a loop than the one that sets it, or after the loop.
+
+        In a block of steps what a loop changes does: steps beyond the last keep what is there.
+        """
+        steps = (
+            loop.body
+            if loop.range.index not in self.program.blocks
+            else [n for s in loop.body if isinstance(s, PlainLoop) for n in s.body]
+        )
+        if in_block and any(isinstance(n, PlainLoop) and tensor in self._written_in(n) for n in steps):
+            return True
+        inside = list(plain_statements((loop,)))
+        first = next(n for n, s in enumerate(inside) if s.target == tensor)
+        elsewhere = [s for s in self.program.statements if all(s is not other for other in inside)]
+        early = inside[:first] if inside[first].op == "set" else inside[: first + 1]
+        is_read = any(r.tensor == tensor for s in (*elsewhere, *early) for r in _reads(s))
+        own = any(
+            r.tensor == tensor and not _reads_this(self.program, s, r)
+            for s in inside[first : first + 1]
+            for r in reads_in(s.expr)
+        )
+        return is_read or own or inside[first].op != "set" or tensor in self.program.program.outputs
+
+    def _is_block(self, step: _Step) -> bool:
+        return step.loop.range.index in self.program.blocks
+
+    def _prefix(self, around: tuple[_Step, ...]) -> tuple[Expr, ...]:
+        """Return the first subscripts of a tensor inside loops: a block's values take the place of those of the block before."""
+        return tuple(s.number for s in around if not self._is_block(s))
+
+    def _version(self, tensor: str, around: tuple[_Step, ...]) -> _Version:
+        """Return a new version of a tensor inside loops."""
+        return _Version(self._fresh(tensor, around), self._prefix(around))
+
+    def _fresh(self, tensor: str, around: tuple[_Step, ...], *more: Expr) -> str:
         name = self.program.names.fresh(f"{tensor}_0")
-        self.shapes[name] = (*more, *self.program.shapes[tensor])
+        counts = (s.count for s in around if not self._is_block(s))
+        self.shapes[name] = (*counts, *more, *self.program.shapes[tensor])
         self.dtypes[name] = self.program.dtypes[tensor]
+        if tensor in self.program.constant:
+            self.constant.add(name)
+        if any(map(self._is_block, around)):
+            self.local.add(name)
         return name
 
     def _copy(
@@ -297,7 +415,7 @@ class _Versions(Struct):
         return tuple(self.dims[:count])
 
     def _kept(
-        self, group: _Group, before: _Version | None, new: _Version, loop: PlainLoop | None
+        self, group: _Group, before: _Version | None, new: _Version, around: tuple[_Step, ...]
     ) -> list[PlainStatement]:
         """Return what copies the elements that a group does not set from the version before it, where there is one."""
         if before is None:
@@ -310,12 +428,13 @@ class _Versions(Struct):
         outer, dims = own.iterators[: own.outer], self._dims(len(shape))
         sizes = tuple(name for name, _ in typed.sizes)
         inside = [f"0 <= {c} < {print_affine(n)}" for c, n in zip(dims, shape, strict=True)]
-        if loop is not None:
+        for loop in (s.loop for s in around):
             inside.append(f"{print_affine(loop.own[1])} <= {loop.own[0]} < {print_affine(loop.own[2])}")
         box = read_set(set_text(sizes, (*outer, *dims), inside)).intersect_params(read_set(typed.context))
         missing = box
         for s in group.statements:
-            missing = missing.subtract(_by_step(typed, s).wrap().flatten())
+            if s.op == "set":  # a reduction goes on from what is there
+                missing = missing.subtract(_by_step(typed, s).wrap().flatten())
         if missing.coalesce().is_empty():
             return []
         left = conditions_of(missing.gist(box).coalesce().compute_divs(), (*outer, *dims), own)
@@ -328,7 +447,11 @@ class _Versions(Struct):
         for s in group.statements:
 
             def own(read: Read, s: PlainStatement = s) -> _Version:
-                return new if _reads_this(self.program, s, read) else versions[s.target]
+                if _reads_this(self.program, s, read):
+                    return new
+                if s.target not in versions:
+                    raise refused(s, "it reads what nothing has set")
+                return versions[s.target]
 
             found = self._read(s, versions, own)
             assert isinstance(found, PlainStatement)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from polyker.grad.bound import PlainProgram, PlainStatement
+from polyker.grad.bound import PlainNode, PlainStatement
 from polyker.grad.values import ONE, ZERO, call, div, where
 from polyker.ir.expr import Expr, Read
 from polyker.ir.program import Statement
@@ -19,11 +19,15 @@ class Writers(Struct, frozen=True):
     statements: tuple[PlainStatement, ...]
 
 
-def writers_of(program: PlainProgram) -> dict[str, Writers]:
-    """Return the statements that define each tensor, whose elements each have one value (see polyker.grad.versions)."""
+def writers_of(nodes: Sequence[PlainNode]) -> dict[str, Writers]:
+    """Return the statements of a block that define each tensor, whose elements have one value (see polyker.grad.versions).
+
+    Those in loops inside the block are of other blocks, and define other elements.
+    """
     found: dict[str, list[PlainStatement]] = {}
-    for s in program.statements:
-        found.setdefault(s.target, []).append(s)
+    for s in nodes:
+        if isinstance(s, PlainStatement):
+            found.setdefault(s.target, []).append(s)
     return {t: Writers(next((s.op for s in of if s.op != "set"), "set"), tuple(of)) for t, of in found.items()}
 
 
