@@ -265,6 +265,7 @@ NAMED = {
     "polyker/export/closing/support.py": "what LLVM would call of a C library",
     "polyker/export/names.py": "forms of sizes as C writes them",
     "polyker/export/plain_javascript.py": "functions of JavaScript",
+    "polyker/grad/shifts.py": "sums of exponentials",
     "polyker/grad/counts.py": "ones of a type",
     "polyker/grad/writers.py": "ones of a type",
     "polyker/grad/names.py": "counts of bits, whose arguments are integers",

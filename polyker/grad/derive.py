@@ -14,6 +14,7 @@ from polyker.grad.counts import with_counts
 from polyker.grad.derivation import Derivation, statements_in
 from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
+from polyker.grad.shifts import with_shifts
 from polyker.grad.terms import with_terms
 from polyker.grad.values import ONE, ZERO, mul
 from polyker.grad.versions import changing_tensors, with_versions
@@ -131,7 +132,7 @@ def _begun(
     """
     plain = bound(program, fixed)
     plain = with_blocks(plain, changing_tensors(plain), memory)
-    source = with_terms(with_versions(with_counts(plain)))
+    source = with_terms(with_versions(with_shifts(with_counts(plain))))
     floats = {name for name, dtype in source.dtypes.items() if dtype.kind == "f"}
     inputs, outputs = ([n for n in names if n in floats] for names in (program.inputs, program.outputs))
     for name in of or ():
