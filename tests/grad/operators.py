@@ -75,6 +75,45 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = {
             {"X": (3, 4), "A": (6, 4), "p": (6,), "B": (2, 6)},
         ),
         "declared": ("f(X: f64[N,M], w: f64[M]) -> Y: f64[N]:\n    Y[i] += X[i,j] * tanh(w[j])", {"X": (3, 4), "w": (4,)}),
+        "bilinear": ("O[b,o] += X[b,i] * W[o,i,j] * Z[b,j]", {"X": (2, 3), "W": (4, 3, 2), "Z": (2, 2)}),
+        "batched matrix vector": ("y[b,i] += A[b,i,j] * x[b,j] + x[b,j] * i", {"A": (2, 3, 4), "x": (2, 4)}),
+        "Kronecker": ("K[i,j,k,l] = A[i,j] * B[k,l]", {"A": (2, 3), "B": (3, 2)}),
+        "grouped convolution": ("O[n,g,f,i] += X[n,g,c,i+r] * W[g,f,c,r]", {"X": (2, 2, 3, 7), "W": (2, 2, 3, 3)}),
+        "strided dilated convolution": (
+            "O[f,i,j] += X[c,2*i+2*r,3*j+s] * W[f,c,r,s]", {"X": (2, 9, 11), "W": (3, 2, 3, 2)}
+        ),
+        "depthwise": ("O[c,i,j] += X[c,i+r,j+s] * W[c,r,s]", {"X": (3, 5, 6), "W": (3, 3, 3)}),
+        "overlapping max pool": ("O[i] = max[r in 0:3](X[2*i+r])", {"X": (9,)}),
+        "log softmax": ("P[i,j] = X[i,j] - logsumexp[k](X[i,k])", {"X": (4, 5)}),
+        "temperature softmax": (
+            "E[i,j] = exp((X[i,j] - max[k](X[i,k])) / t); P[i,j] = E[i,j] / sum[k](E[i,k])", {"X": (3, 5), "t": ()}
+        ),
+        "batch norm": (
+            "M[c] = mean[n,i](X[n,c,i]); V[c] = mean[n,i]((X[n,c,i] - M[c])**2);"
+            "Y[n,c,i] = (X[n,c,i] - M[c]) / sqrt(V[c] + 1e-5) * g[c] + b[c]", {"X": (3, 2, 4), "g": (2,), "b": (2,)},
+        ),
+        "cosine similarity": (
+            "C[i,j] = sum[k](A[i,k] * B[j,k]) * rsqrt(sum[k](A[i,k]**2)) * rsqrt(sum[k](B[j,k]**2))",
+            {"A": (3, 4), "B": (2, 4)},
+        ),
+        "embedding bag": ("O[b,d] += T[I[b],d] * w[b]", {"T": (5, 3), "I": (6,), "w": (6,)}),
+        "cumulative sum": ("Y[i] += X[j]**2 for i in 0:N where j <= i", {"X": (6,)}, {"N": 6}),
+        "lower triangle": ("Y[i,j] = where(j <= i, X[i,j] * X[j,i], 0)", {"X": (5, 5)}),
+        "Huber": (
+            "L = mean[i](where(abs(X[i] - Z[i]) < 0.5, 0.5 * (X[i] - Z[i])**2, 0.5 * (abs(X[i] - Z[i]) - 0.25)))",
+            {"X": (7,), "Z": (7,)},
+        ),
+        "radial kernel": ("K[i,j] = exp(-0.5 * sum[k]((A[i,k] - B[j,k])**2))", {"A": (3, 2), "B": (4, 2)}),
+        "gated network": (
+            "Y[b,o] = sum[h](silu(sum[i](X[b,i] * A[h,i])) * sum[i](X[b,i] * B[h,i]) * C[o,h])",
+            {"X": (2, 3), "A": (4, 3), "B": (4, 3), "C": (2, 4)},
+        ),
+        "best sums": ("C[i,j] max= A[i,k] + B[k,j]", {"A": (3, 4), "B": (4, 2)}),
+        "mean of some": ("m[i] = mean[j](x[i,j]**2 where x[i,j] > -2)", {"x": (3, 5)}),
+        "triangular means": ("m[i] = mean[j in 0:i+1](x[i,j]**2)", {"x": (4, 5)}),
+        "upsampling": ("Y[i,j] = X[i//2,j//3]**2 for i in 0:6, j in 0:6", {"X": (3, 2)}),
+        "total variation": ("t = sum[i](sqrt((X[i+1] - X[i])**2 + 0.01))", {"X": (8,)}),
+        "product of all": ("p = prod[i,j](x[i,j] + 2)", {"x": (2, 3)}),
     }.items()
 }  # fmt: skip
 
@@ -112,6 +151,16 @@ SEQUENTIAL: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = 
         "f(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n        A[i] = A[i-1] * A[i] + A[i+1; pad=0] for i in 1:N",
         {"X": (6,)}, {"T": 2},
     ),
+    "loops inside a loop": (
+        "f(X: f64[N], T, S) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n        B[i] = A[i] * 2\n        for s in 0:S:\n"
+        "            A[i] = sin(A[i]) * X[i] + B[i] for i in 1:N\n            B[i] = 0.5 * B[i] + A[i]\n        A[i] += B[i]",
+        {"X": (4,)}, {"T": 3, "S": 2},
+    ),
+    "elimination": (
+        "lu(A: f64[N,N]) -> A:\n    for k in 0:N:\n        A[i,k] = A[i,k] / (A[k,k] + 5) for i in k+1:N\n"
+        "        A[i,j] = A[i,j] - A[i,k] * A[k,j] for i in k+1:N, j in k+1:N",
+        {"A": (4, 4)}, {},
+    ),
     "powers of a matrix": (
         "f(M: f64[N,N], x: f64[N]) -> y:\n    y[i] = x[i]\n    for t in 0:T:\n"
         "        z[i] += M[i,j] * y[j]\n        y[i] = z[i]",
@@ -146,10 +195,16 @@ OF_ANY = "exp exp2 expm1 sin cos tan sinh cosh tanh asinh erf erfc sigmoid relu 
 OF_POSITIVE = "log log2 log10 log1p sqrt rsqrt lgamma acosh".split()
 OF_UNIT = "asin acos atanh erfinv".split()
 OF_TWO = "hypot atan2 fmod copysign".split()
-FUNCTIONS = {
-    **{f: f"Y[i] = {f}(X[i]) * X[i]" for f in OF_ANY},
-    **{f"{f} of positive": f"Y[i] = {f}(X[i]**2 + 1.1)" for f in OF_POSITIVE},
-    **{f: f"Y[i] = {f}(tanh(X[i]) * 0.9)" for f in OF_UNIT},
-    **{f: f"Y[i] = {f}(X[i], X[i+1] * 3 + 0.01) * X[i]" for f in OF_TWO},
-    "remainder": "Y[i] = X[i] % (X[i+1]**2 + 1)",
-}
+# Each function is a statement of its own, in one program.
+FUNCTIONS = "; ".join(
+    f"{'ABCDEFGHIJKLMNOPQRSTUVW'[n % 23]}{n // 23}[i] = {text}"
+    for n, text in enumerate(
+        [
+            *(f"{f}(X[i]) * X[i]" for f in OF_ANY),
+            *(f"{f}(X[i]**2 + 1.1)" for f in OF_POSITIVE),
+            *(f"{f}(tanh(X[i]) * 0.9)" for f in OF_UNIT),
+            *(f"{f}(X[i], X[i+1] * 3 + 0.01) * X[i] for i in 0:8" for f in OF_TWO),
+            "X[i] % (X[i+1]**2 + 1) for i in 0:8",
+        ]
+    )
+)

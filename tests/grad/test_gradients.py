@@ -10,7 +10,10 @@ import pytest
 
 import polyker as pk
 from polyker.errors import ArgumentError, GradientError
+from polyker.reference import interpret
+from polyker.reference.interpreter import bind
 from tests.grad.operators import FUNCTIONS, OPERATORS, SEQUENTIAL
+from tests.grad.torch_operators import IN_TORCH
 
 STEP = 1e-6
 
@@ -20,50 +23,75 @@ def arrays(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.nd
     return {n: rng.integers(0, 5, s) if n == "I" else rng.standard_normal(s) for n, s in shapes.items()}
 
 
-def called(op: pk.Operator, given: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return the results by name; of what is given it is called with what it takes."""
-    taken = {*op.signature.parameters, *op.signature.sizes} - {*op.fixed}
-    found = op(**{n: v for n, v in given.items() if n in taken})
+def called(op: pk.Operator, given: dict[str, Any], *, compiled: bool = True) -> dict[str, np.ndarray]:
+    """Return the results by name; of what is given it is called with what it takes. The interpreter compiles nothing."""
+    taken = {n: v for n, v in given.items() if n in {*op.signature.parameters, *op.signature.sizes} - {*op.fixed}}
     outputs = op.signature.outputs
+    if not compiled:
+        inputs = {n: taken.pop(n) for n in op.signature.inputs}
+        return dict(zip(outputs, interpret(op.program, inputs, {**taken, **op.fixed}), strict=True))
+    found = op(**taken)
     return dict(zip(outputs, found if len(outputs) > 1 else (found,), strict=True))
 
 
-def compare(text: str, shapes: dict[str, tuple[int, ...]], sizes: dict[str, int]) -> None:
+ALL = {**OPERATORS, **SEQUENTIAL, "functions": (FUNCTIONS, {"X": (9,)}, {})}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_derivatives_are_those_of_differences_and_of_torch(name: str) -> None:
+    text, shapes, sizes = ALL[name]
     op, x = pk.op(text), arrays(shapes)
-    reverse, forward = op.vjp(), op.jvp()
-    results = called(op, {**x, **sizes})
-    wrt = [name for name in op.signature.inputs if name != "I"]
+    wrt = [n for n in op.signature.inputs if n != "I"]
     changes = arrays({n: x[n].shape for n in wrt}, 1)
-    weights = arrays({n: np.shape(a) for n, a in results.items()}, 2)
 
     def near(step: float) -> dict[str, np.ndarray]:
-        return called(op, {**x, **{n: x[n] + step * changes[n] for n in wrt}, **sizes})
+        return called(op, {**x, **{n: x[n] + step * changes[n] for n in wrt}, **sizes}, compiled=False)
 
     above, below = near(STEP), near(-STEP)
-    wanted = [(above[n] - below[n]) / (2 * STEP) for n in results]
-    moved = list(called(forward, {**x, **{f"d{n}": changes[n] for n in wrt}, **sizes}).values())
-    for one, other in zip(moved, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
-    gradients = list(called(reverse, {**x, **{f"d{n}": weights[n] for n in results}, **sizes}).values())
-    assert [g.shape for g in gradients] == [x[n].shape for n in wrt]
-    along = sum(float(np.sum(m * weights[n])) for m, n in zip(moved, results, strict=True))
-    back = sum(float(np.sum(g * changes[n])) for g, n in zip(gradients, wrt, strict=True))
+    wanted = {n: (above[n] - below[n]) / (2 * STEP) for n in above}
+    given = {**x, **{f"d{n}": changes[n] for n in wrt}, **sizes}
+    moved = dict(zip(above, called(op.jvp(), given, compiled=False).values(), strict=True))
+    for n in above:
+        np.testing.assert_allclose(moved[n], wanted[n], rtol=1e-6, atol=1e-6)
+    weights = arrays({n: np.shape(a) for n, a in above.items()}, 2)
+    given = {**x, **{f"d{n}": weights[n] for n in above}, **sizes}
+    gradients = dict(zip(wrt, called(op.vjp(), given, compiled=False).values(), strict=True))
+    assert [g.shape for g in gradients.values()] == [x[n].shape for n in wrt]
+    along = sum(float(np.sum(moved[n] * weights[n])) for n in above)
+    back = sum(float(np.sum(gradients[n] * changes[n])) for n in wrt)
     np.testing.assert_allclose(along, back, rtol=1e-10, atol=1e-10)
+    if name in IN_TORCH:
+        by_torch = torch_gradients(name, x, list(weights.values()), wrt)
+        for n in wrt:
+            np.testing.assert_allclose(gradients[n], by_torch[n], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", SEQUENTIAL)
-def test_what_runs_step_by_step_has_the_derivatives_of_finite_differences(name: str) -> None:
-    compare(*SEQUENTIAL[name])
+def torch_gradients(
+    name: str, x: dict[str, np.ndarray], weights: list[np.ndarray], wrt: list[str]
+) -> dict[str, np.ndarray]:
+    torch = pytest.importorskip("torch")
+    given = {n: torch.tensor(a).requires_grad_(n in wrt) for n, a in x.items()}
+    found = IN_TORCH[name](torch, torch.nn.functional, *given.values())
+    results = found if isinstance(found, tuple) else (found,)
+    made = torch.autograd.grad(results, [given[n] for n in wrt], [torch.tensor(w) for w in weights])
+    return {n: g.numpy() for n, g in zip(wrt, made, strict=True)}
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_derivatives_are_those_of_finite_differences(name: str) -> None:
-    compare(*OPERATORS[name])
+def test_torch_says_the_operators_of_all_families() -> None:
+    assert len(OPERATORS) >= 60
+    assert IN_TORCH.keys() <= ALL.keys()
+    assert len(IN_TORCH) >= 60
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_have_the_derivatives_of_finite_differences(name: str) -> None:
-    compare(FUNCTIONS[name], {"X": (9,)}, {})
+@pytest.mark.parametrize("name", ["convolution", "smallest", "cross entropy", "paddings", "heat"])
+def test_derivatives_compile(name: str) -> None:
+    text, shapes, sizes = ALL[name]
+    op, x = pk.op(text), arrays(shapes)
+    weights = {f"d{n}": a for n, a in called(op, {**x, **sizes}, compiled=False).items()}
+    given = {**x, **weights, **sizes}
+    compiled, wanted = (called(op.vjp(), given, compiled=c) for c in (True, False))
+    for n, gradient in wanted.items():
+        np.testing.assert_allclose(compiled[n], gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_a_gradient_is_an_operator_with_a_text() -> None:
@@ -133,13 +161,10 @@ def test_a_gradient_by_a_convolutions_input_is_a_convolution() -> None:
         ("Y[i] = digamma(X[i])", {}, GradientError, "PK201"),
         ("Y[...] = X[...]", {}, GradientError, "PK202"),
         ("f(X: f64[N], I: i64[N]) -> Y: f64[N]:\n    Y[I[i]] = X[i]", {}, GradientError, "PK202"),
-        (
-            "f(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:3:\n        for s in 0:2:\n            A[i] = A[i] * X[i]",
-            {},
-            GradientError,
-            "PK202",
-        ),
-        ("f(X: c64[N]) -> Y: c64[N]:\n    Y[i] = X[i] * 2", {}, GradientError, "PK207"),
+        ("f(X: c64[N]) -> Y: c64[N]:\n    Y[i] = X[i] * 2", {}, GradientError, "PK202"),
+        ("f(X: f64[N], Z: c64[N]) -> Y:\n    Y[i] = abs(Z[i] * X[i])", {}, GradientError, "complex numbers"),
+        ("Y[i] = X[i]", {"memory": 3}, ArgumentError, "PK7"),
+        ("T[i] = X[i]; T[i] += X[s] * T[i]", {}, GradientError, "PK202"),
         ("A[i] = argmax[j](X[i,j])", {}, GradientError, "PK207"),
     ],
 )
@@ -150,13 +175,119 @@ def test_what_has_no_gradient_says_so(text: str, kwargs: dict[str, Any], error: 
 
 @pytest.mark.parametrize(
     "name",
-    ["layer norm", "mean", "softmax", "max pool", "attention", "smallest", "cross entropy", "product", "gelu network"],
+    [
+        "layer norm",
+        "mean",
+        "mean of some",
+        "triangular means",
+        "softmax",
+        "max pool",
+        "attention",
+        "smallest",
+        "cross entropy",
+        "product",
+        "gelu network",
+    ],
 )
 def test_gradients_of_f32_are_f32(name: str) -> None:
     text, shapes, sizes = OPERATORS[name]
     op, x = pk.op(text), {n: a if n == "I" else a.astype("f4") for n, a in arrays(shapes).items()}
-    weights = {f"d{n}": a for n, a in called(op, {**x, **sizes}).items()}
-    assert {g.dtype for g in called(op.vjp(), {**x, **weights, **sizes}).values()} == {np.dtype("f4")}
+    weights = {f"d{n}": a for n, a in called(op, {**x, **sizes}, compiled=False).items()}
+    assert {g.dtype for g in called(op.vjp(), {**x, **weights, **sizes}, compiled=False).values()} == {np.dtype("f4")}
+
+
+def temporaries(op: pk.Operator, sizes: dict[str, int]) -> dict[str, int]:
+    """Return how many elements each temporary of an operator has."""
+    shapes = bind(
+        op.program,
+        {n: np.empty([sizes[e.name] for e in op.program.declaration(n).shape or ()]) for n in op.program.inputs},
+        sizes,
+    ).shapes
+    return {n: int(np.prod(shapes[n])) for n in op.program.temporaries}
+
+
+WAVES = SEQUENTIAL["waves that are not linear"][0]
+
+
+def test_a_loop_keeps_the_values_of_as_many_steps_as_it_may() -> None:
+    count, steps = 50, 1000
+    for memory in (100, 70):
+        for derived in (
+            pk.op(WAVES).vjp(memory=memory),
+            pk.op(WAVES).jvp(memory=memory),
+            pk.op(WAVES, T=steps).vjp(memory=memory),
+        ):
+            sizes = {"N": count, "T": steps}
+            assert all(n <= memory * count for n in temporaries(derived, sizes).values())
+    kept = temporaries(pk.op(WAVES).vjp(memory=None), {"N": count, "T": steps})
+    assert max(kept.values()) == (steps + 1) * count
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 11, 12])
+def test_values_that_are_computed_again_are_the_same(steps: int) -> None:
+    op, x = pk.op(WAVES), arrays({"X": (6,), "c": (6,), "dA": (6,)})
+    every, some, few = (
+        list(called(o.vjp(memory=m), {**x, "T": steps}, compiled=False).values())
+        for o, m in ((op, None), (op, 8), (pk.op(WAVES, T=steps), 5))
+    )
+    np.testing.assert_array_equal(every, some)
+    np.testing.assert_array_equal(every, few)
+
+
+def test_a_product_of_the_second_derivative_through_a_loop() -> None:
+    text = "f(X: f64[N], T) -> s:\n    A[i] = X[i]\n    for t in 0:T:\n        A[i] = sin(A[i]) * A[i]\n    s = sum[i](A[i])"
+    op, x, v = pk.op(text), arrays({"X": (4,)})["X"], arrays({"X": (4,)}, 1)["X"]
+    gradient = op.grad("X", memory=None)
+    above, below = (called(gradient, {"X": x + s * v, "T": 3}, compiled=False)["dX"] for s in (STEP, -STEP))
+    product = gradient.jvp("X", memory=None)
+    (found,) = called(product, {"X": x, "dX_1": v, "T": 3}, compiled=False).values()
+    np.testing.assert_allclose(found, (above - below) / (2 * STEP), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "P[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k])))",
+        "L[i] = logsumexp[k](X[i,k])",
+        "L[i] logsumexp= X[i,k]",
+    ],
+)
+def test_no_gradient_goes_through_a_shift(text: str) -> None:
+    assert "dmax" not in pk.op(text).vjp().source() and "ties" not in pk.op(text).vjp().source()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Y[i] = exp(X[i] - max[k](X[k]))",
+        "Y[i] = exp(X[i] - max[k](X[k])) / sum[l](exp(X[l]))",
+        "Y = max[k](X[k]) + log(sum[l](exp(X[l] - 2 * max[k](X[k]))))",
+        "Y[i] = max[k](X[k] * i) + log(sum[l](exp(X[l] * i - max[k](X[k] * 2)))) for i in 0:3",
+    ],
+)
+def test_a_gradient_goes_through_what_is_no_shift(text: str) -> None:
+    assert "ties" in pk.op(text).vjp().source()
+
+
+def test_ellipses_are_derived_where_shapes_are_declared() -> None:
+    op = pk.op("f(A: f64[B,N,K], C: f64[1,K,M]) -> D:\n    D[...,i,j] += A[...,i,k] * C[...,k,j]")
+    x = arrays({"A": (2, 3, 4), "C": (1, 4, 5), "dD": (2, 3, 5)})
+    found = called(op.vjp(), x, compiled=False)
+    np.testing.assert_allclose(found["dA"], x["dD"] @ x["C"].swapaxes(1, 2), rtol=1e-12)
+    np.testing.assert_allclose(found["dC"], (x["A"].swapaxes(1, 2) @ x["dD"]).sum(0, keepdims=True), rtol=1e-12)
+
+
+def test_cases_of_padding_that_never_occur_are_left_out() -> None:
+    op = pk.op("f(X: f64[5], Y: f64[N]) -> Z:\n    Z[i] = Y[i] * X[i%2; pad=reflect]").vjp("X")
+    assert op.source().count("dX[") == 1  # what lies inside
+    any_size = pk.op("Z[i] = Y[i] * X[i%2; pad=reflect]").vjp("X")
+    np.testing.assert_allclose(any_size(Y=np.ones(4), X=np.ones(3), dZ=np.ones(4)), [2, 2, 0])
+
+
+def test_integers_do_not_change() -> None:
+    with pytest.raises(GradientError, match="PK206"):
+        pk.op("Y[i] = f64(i64(X[i]))").vjp()
+    np.testing.assert_allclose(pk.op("Y[i] = X[i] + f64(i64(3 * X[i]))").vjp()(X=np.ones(3), dY=np.ones(3)), np.ones(3))
 
 
 @pytest.mark.parametrize("text", ["m[i] max= x[i,j] * y[j] + y[j]", "m[i] = min[j](x[i,j] * 0.3)", "m[i] max= x[i,j]"])
