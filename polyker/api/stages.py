@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from polyker.api.definition import STEPS_KEPT
 from polyker.api.targets import load_compiler, target_named
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import BAD_ARGUMENT, INTERNAL, TIMEOUT
@@ -148,7 +149,7 @@ def derived(
     fixed: Mapping[str, int],
     wrt: str | Iterable[str] | None,
     of: str | Iterable[str] | None,
-    memory: int | None,
+    memory: int | None = STEPS_KEPT,
 ) -> tuple[str, dict[str, int]]:
     """Return the text of a derivative, "vjp", "grad" or "jvp", of a program, and of the fixed sizes those that it has.
 
