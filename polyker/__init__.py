@@ -56,8 +56,8 @@ _LAZY = {
     "Program": "polyker.ir.program",
     "set_parallel_for": "polyker.runtime.threads",
 }
-# Bridges to frameworks, loaded at first use: `polyker.jax`.
-_BRIDGES = {"jax": "polyker.bridge.jax"}
+# Bridges to frameworks, loaded at first use: `polyker.jax`, `polyker.torch`.
+_BRIDGES = {"jax": "polyker.bridge.jax", "torch": "polyker.bridge.torch"}
 
 __all__ = [
     "ArgumentError",

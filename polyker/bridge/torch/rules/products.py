@@ -1,0 +1,189 @@
+"""Write products of matrices and vectors, and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from polyker.bridge.torch.indices import Extent, Subscript, Unsupported
+from polyker.bridge.torch.kinds import converted, literal, wide
+from polyker.bridge.torch.loops import Loops
+from polyker.bridge.torch.rules.elementwise import computed
+from polyker.bridge.torch.rules.table import Result, rule
+from polyker.bridge.torch.writer import Value, Writer
+
+
+def summed(
+    w: Writer,
+    out: Result,
+    extents: list[Extent],
+    body: Callable[[Loops, list[Subscript], list[Subscript]], str],
+) -> Value:
+    """Return a stored sum: `body` gives a term at the result's and the reduced subscripts; of 16 bits it is made in f32."""
+    within = wide(out.dtype)
+
+    def read(loops: Loops, index: list[Subscript]) -> str:
+        return loops.reduction("sum", extents, lambda ks: body(loops, index, ks))
+
+    total = w.assign(w.tensor(out.shape, within), read)
+    return total.cast(out.dtype)
+
+
+def product(w: Writer, out: Result, a: Value, b: Value) -> Value:
+    """Return the product of two matrices, or of batches of them; what is a vector has no row, or no column."""
+    a, b = w.cheap(a), w.cheap(b)
+    within = wide(out.dtype)
+    batch = max(len(a.shape), len(b.shape)) - 2
+    row, column = len(a.shape) > 1, len(b.shape) > 1
+
+    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+        lead = index[: max(batch, 0)]
+        left = [*lead, *index[len(lead) : len(lead) + row], *ks]
+        right = [*lead, *ks, *index[len(index) - column :]] if column else [*lead, *ks]
+        x, y = converted(a.read(loops, left), a.dtype, within), converted(b.read(loops, right), b.dtype, within)
+        return f"{x} * {y}"
+
+    return summed(w, out, [a.shape[-1]], term)
+
+
+@rule("mm")
+def _mm(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return product(w, out, a.self, a.mat2)
+
+
+@rule("bmm")
+def _bmm(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return product(w, out, a.self, a.mat2)
+
+
+@rule("mv")
+def _mv(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return product(w, out, a.self, a.vec)
+
+
+@rule("dot", "vdot")
+def _dot(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return product(w, out, a.self, a.tensor if hasattr(a, "tensor") else a.other)
+
+
+@rule("addmm", "baddbmm", "addmv", "addbmm")
+def _added(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    names = [n for n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec") if hasattr(a, n)]
+    left, right = (getattr(a, n) for n in names)
+    if len(left.shape) == 3 and len(out.shape) == 2:
+        raise Unsupported("a sum of products of matrices")
+    total = product(w, Result(out.shape, wide(out.dtype)), left, right)
+    form = "{p}" if a.alpha == 1 else "{alpha} * {p}"
+    if a.beta != 0:
+        form += " + {c}" if a.beta == 1 else " + {beta} * {c}"
+    return computed(w, out, form, p=total, c=a.self, alpha=a.alpha, beta=a.beta)
+
+
+@rule("convolution")
+def _convolution(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    if a.transposed:
+        value = _transposed_convolution(w, a, out)
+    else:
+        value = convolved(w, out, a.input, a.weight, a)
+    if a.bias is None:
+        return value
+    bias = a.bias.reshaped([*a.bias.shape, *(1 for _ in a.stride)])
+    return computed(w, out, "{x} + {bias}", x=value, bias=bias)
+
+
+def _each(values: Any, count: int) -> list[int]:
+    """Return one number a dimension of the space."""
+    found = list(values)
+    return found * count if len(found) == 1 else found
+
+
+def convolved(w: Writer, out: Result, x: Value, k: Value, a: SimpleNamespace) -> Value:
+    """Return a convolution in groups."""
+    space = len(out.shape) - 2
+    stride, pad, dilation = (_each(v, space) for v in (a.stride, a.padding, a.dilation))
+    x, k = w.cheap(x), w.cheap(k)
+    padded = any(pad)
+    if padded:
+        x = w.stored(x)
+    each, within = k.shape[1], wide(out.dtype)
+    filters = k.shape[0] // a.groups
+    zero = literal(0, x.dtype)
+
+    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+        n, f, *place = index
+        at = [
+            i.times(s).plus(r.times(d)).plus(-p)
+            for i, r, s, d, p in zip(place, ks[1:], stride, dilation, pad, strict=True)
+        ]
+        channel = ks[0] if a.groups == 1 else f.divided(filters)[0].times(each).plus(ks[0])
+        read = f"{x.name}[{w.subscripts([n, channel, *at])}; pad={zero}]" if padded else x.read(loops, [n, channel, *at])
+        weight = k.read(loops, [f, ks[0], *ks[1:]])
+        return f"{converted(read, x.dtype, within)} * {converted(weight, k.dtype, within)}"
+
+    return summed(w, out, k.shape[1:], term)
+
+
+def _transposed_convolution(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    """Return the gradient of a convolution by its input, without groups and strides: a convolution with the flipped kernel."""
+    space = len(out.shape) - 2
+    stride, pad, dilation = (_each(v, space) for v in (a.stride, a.padding, a.dilation))
+    return input_gradient(w, out, a.input, a.weight, (stride, pad, dilation), a.groups)
+
+
+def input_gradient(
+    w: Writer, out: Result, g: Value, k: Value, how: tuple[list[int], list[int], list[int]], groups: int
+) -> Value:
+    """Return the gradient of a convolution by its input, or a transposed one, of stride 1 and one group."""
+    stride, pad, dilation = how
+    if groups != 1 or any(s != 1 for s in stride):
+        raise Unsupported("a transposed convolution with strides or groups")
+    g, k, within = w.stored(g), w.cheap(k), wide(out.dtype)
+    zero = literal(0, g.dtype)
+
+    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+        n, c, *place = index
+        at = [i.plus(r.times(-d)).plus(p) for i, r, d, p in zip(place, ks[1:], dilation, pad, strict=True)]
+        read = f"{g.name}[{w.subscripts([n, ks[0], *at])}; pad={zero}]"
+        weight = k.read(loops, [ks[0], c, *ks[1:]])
+        return f"{converted(read, g.dtype, within)} * {converted(weight, k.dtype, within)}"
+
+    return summed(w, out, [k.shape[0], *k.shape[2:]], term)
+
+
+@rule("convolution_backward")
+def _convolution_backward(w: Writer, a: SimpleNamespace, out: Any) -> tuple[Value | None, ...]:
+    if a.transposed or a.groups != 1:
+        raise Unsupported("gradients of a transposed convolution, or one in groups")
+    space = len(a.weight.shape) - 2
+    how = tuple(_each(v, space) for v in (a.stride, a.padding, a.dilation))
+    stride, pad, dilation = how
+    found: list[Value | None] = [None, None, None]
+    if a.output_mask[0]:
+        found[0] = input_gradient(w, out[0], a.grad_output, a.weight, how, a.groups)
+    if a.output_mask[1]:
+        found[1] = _by_weight(w, out[1], a, how)
+    if a.output_mask[2]:
+        g = w.cheap(a.grad_output, 1)
+        extents = [g.shape[0], *g.shape[2:]]
+        found[2] = summed(w, out[2], extents, lambda loops, index, ks: g.read(loops, [ks[0], index[0], *ks[1:]]))
+    return tuple(found)
+
+
+def _by_weight(w: Writer, out: Result, a: SimpleNamespace, how: tuple[list[int], ...]) -> Value:
+    stride, pad, dilation = how
+    g, x, within = w.cheap(a.grad_output), w.stored(a.input) if any(pad) else w.cheap(a.input), wide(out.dtype)
+    zero = literal(0, x.dtype)
+
+    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+        f, c, *kernel = index
+        at = [
+            i.times(s).plus(r.times(d)).plus(-p)
+            for i, r, s, d, p in zip(ks[1:], kernel, stride, dilation, pad, strict=True)
+        ]
+        where = [ks[0], c, *at]
+        read = f"{x.name}[{w.subscripts(where)}; pad={zero}]" if any(pad) else x.read(loops, where)
+        grad = g.read(loops, [ks[0], f, *ks[1:]])
+        return f"{converted(read, x.dtype, within)} * {converted(grad, g.dtype, within)}"
+
+    return summed(w, out, [g.shape[0], *g.shape[2:]], term)

@@ -1,0 +1,235 @@
+"""Write operators that move elements: views are subscripts, copies of several tensors statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from polyker.bridge.torch.indices import Extent, Subscript, Unsupported
+from polyker.bridge.torch.kinds import converted, literal
+from polyker.bridge.torch.loops import Loops
+from polyker.bridge.torch.rules.table import Result, rule
+from polyker.bridge.torch.writer import Value, Writer
+
+# Operators whose results are views: a part of nothing else stays torch's.
+VIEWS = (
+    "_unsafe_view", "alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice", "split", "split_with_sizes",
+    "squeeze", "t", "transpose", "unbind", "unsqueeze", "view",
+)  # fmt: skip
+
+
+def positive(dim: int, rank: int) -> int:
+    """Return a dimension counted from the first."""
+    return dim % rank if rank else 0
+
+
+@rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
+def _reshape(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    if hasattr(a, "dtype"):
+        raise Unsupported("a view of the bits as another type")
+    return a.self.reshaped(out.shape)
+
+
+@rule("expand")
+def _expand(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return w.cheap(a.self).broadcast(out.shape)
+
+
+@rule("permute")
+def _permute(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    order = [positive(d, len(out.shape)) for d in a.dims]
+    return a.self.view(out.shape, lambda index: [index[order.index(d)] for d in range(len(order))])
+
+
+@rule("t", "transpose")
+def _transpose(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    rank = len(out.shape)
+    order = list(range(rank))
+    if rank > 1:
+        i, j = (positive(getattr(a, n, k), rank) for k, n in enumerate(("dim0", "dim1")))
+        order[i], order[j] = order[j], order[i]
+    return a.self.view(out.shape, lambda index: [index[d] for d in order])
+
+
+def at_dim(dim: int, change: Callable[[Subscript], Subscript]) -> Callable[[list[Subscript]], list[Subscript]]:
+    """Return what changes the subscript of one dimension."""
+    return lambda index: [*index[:dim], change(index[dim]), *index[dim + 1 :]]
+
+
+def _bound(value: Any, extent: Extent, default: Extent) -> Extent:
+    """Return a bound of a slice counted from 0."""
+    if value is None:
+        return default
+    if not isinstance(value, int) or not isinstance(extent, int):
+        if isinstance(value, int) and 0 <= value:
+            return value
+        raise Unsupported("a slice whose bound is a symbol")
+    return min(max(value + extent if value < 0 else value, 0), extent)
+
+
+@rule("slice")
+def _slice(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    dim = positive(a.dim, len(out.shape))
+    start = _bound(a.start, a.self.shape[dim], 0)
+    return a.self.view(out.shape, at_dim(dim, lambda i: i.times(a.step).plus(start)))
+
+
+@rule("select")
+def _select(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    dim = positive(a.dim, len(a.self.shape))
+    if not isinstance(a.index, int):
+        raise Unsupported("a selection at a symbol")
+    at: Extent = a.index if a.index >= 0 else a.index + a.self.shape[dim]
+    return a.self.view(out.shape, lambda index: [*index[:dim], Subscript((), at), *index[dim:]])
+
+
+def _pieces(value: Value, dim: int, outs: Sequence[Result]) -> tuple[Value, ...]:
+    found, start = [], 0
+    for out in outs:
+        found.append(value.view(out.shape, at_dim(dim, lambda i, start=start: i.plus(start))))  # type: ignore[misc]
+        start += out.shape[dim]
+    return tuple(found)
+
+
+@rule("split", "split_with_sizes")
+def _split(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value, ...]:
+    return _pieces(w.cheap(a.self), positive(a.dim, len(a.self.shape)), out)
+
+
+@rule("unbind")
+def _unbind(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value, ...]:
+    base, dim = w.cheap(a.self), positive(a.dim, len(a.self.shape))
+    return tuple(
+        base.view(o.shape, lambda index, k=k: [*index[:dim], Subscript((), k), *index[dim:]])  # type: ignore[misc]
+        for k, o in enumerate(out)
+    )
+
+
+@rule("flip")
+def _flip(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    dims = {positive(d, len(out.shape)) for d in a.dims}
+
+    def at(index: list[Subscript]) -> list[Subscript]:
+        return [
+            i.times(-1).plus(n - 1) if d in dims else i for d, (i, n) in enumerate(zip(index, out.shape, strict=True))
+        ]
+
+    return a.self.view(out.shape, at)
+
+
+@rule("roll")
+def _roll(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    if len(a.dims) != 1:
+        raise Unsupported("roll over several dimensions")
+    base, dim, target = w.cheap(a.self), positive(a.dims[0], len(out.shape)), w.tensor(out.shape, out.dtype)
+    extent = out.shape[dim]
+    if not isinstance(extent, int):
+        raise Unsupported("roll of a symbol")
+    shift = a.shifts[0] % extent
+    for length, source, place in ((extent - shift, 0, shift), (shift, extent - shift, 0)):
+        if length:
+            _move(w, target, base, dim, length, source, place)
+    return target
+
+
+def _move(w: Writer, target: Value, base: Value, dim: int, length: Extent, source: Extent, place: Extent) -> None:
+    """Write `length` elements of a dimension, from `source` to `place`."""
+    shape = [*target.shape[:dim], length, *target.shape[dim + 1 :]]
+    here, there = at_dim(dim, lambda i: i.plus(source)), at_dim(dim, lambda i: i.plus(place))
+    w.assign(target, lambda loops, index: base.read(loops, here(index)), shape=shape, place=there)
+
+
+@rule("cat")
+def _cat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    dim, target, place = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype), 0
+    for value in a.tensors:
+        if len(value.shape) != len(out.shape):
+            raise Unsupported("cat of an empty vector")
+        _move(w, target, value.cast(out.dtype), dim, value.shape[dim], 0, place)
+        place += value.shape[dim]
+    return target
+
+
+@rule("stack")
+def _stack(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    dim, target = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype)
+    for k, value in enumerate(a.tensors):
+        one = value.cast(out.dtype).reshaped([*value.shape[:dim], 1, *value.shape[dim:]])
+        _move(w, target, one, dim, 1, 0, k)
+    return target
+
+
+@rule("constant_pad_nd")
+def _pad(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    base, rank = a.self if a.self.name else w.stored(a.self), len(out.shape)
+    before = [0] * rank
+    for k, amount in enumerate(a.pad[::2]):
+        before[rank - 1 - k] = amount
+    value = literal(a.value, out.dtype).strip("()")
+
+    def read(loops: Loops, index: list[Subscript]) -> str:
+        return f"{base.name}[{w.subscripts([i.plus(-p) for i, p in zip(index, before, strict=True)])}; pad={value}]"
+
+    return Value(out.shape, out.dtype, read, 1)
+
+
+CONSTANTS = ("arange", "full", "full_like", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")  # fmt: skip
+
+
+@rule("full", "full_like", "scalar_tensor", "new_full")
+def _full(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return _constant(out, a.s if hasattr(a, "s") else a.fill_value)
+
+
+@rule("zeros", "zeros_like", "new_zeros")
+def _zeros(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return _constant(out, 0)
+
+
+@rule("ones", "ones_like", "new_ones")
+def _ones(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return _constant(out, 1)
+
+
+def _constant(out: Result, number: Any) -> Value:
+    if not isinstance(number, (bool, int, float)):
+        raise Unsupported("a constant that is a symbol")
+    # A bare literal makes a tensor of f64 or i64.
+    plain = literal(number, out.dtype)
+    text = plain if out.dtype == torch.bool else converted(plain, None, out.dtype)
+    return Value(out.shape, out.dtype, lambda loops, index: text)
+
+
+@rule("arange")
+def _arange(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    start, step = getattr(a, "start", 0), getattr(a, "step", 1)
+    if not all(isinstance(n, (int, float)) for n in (start, step)):
+        raise Unsupported("a range that starts at a symbol")
+    first, by = literal(start, out.dtype), literal(step, out.dtype)
+
+    def read(loops: Loops, index: list[Subscript]) -> str:
+        at = converted(index[0].text(w.sizes.text), None, out.dtype)
+        text = at if step == 1 else f"{by} * {at}"
+        return f"({text})" if start == 0 else f"({first} + {text})"
+
+    return Value(out.shape, out.dtype, read)
+
+
+def _triangular(comparison: str) -> Callable[[Writer, SimpleNamespace, Result], Value]:
+    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+        zero = literal(0, out.dtype)
+
+        def read(loops: Loops, index: list[Subscript]) -> str:
+            row, column = (i.text(w.sizes.text) for i in (index[-2].plus(a.diagonal), index[-1]))
+            return f"where({column} {comparison} {row}, {a.self.read(loops, index)}, {zero})"
+
+        return Value(out.shape, out.dtype, read, a.self.work + 1)
+
+    return write
+
+
+rule("tril")(_triangular("<="))
+rule("triu")(_triangular(">="))
