@@ -15,7 +15,7 @@ from polyker.bridge.torch.nodes import Judgement, is_item, judged
 from polyker.bridge.torch.rules.shapes import CONSTANTS, VIEWS
 
 # Statements that a part may have, about: the time that a compile takes grows with them.
-MAX_STATEMENTS = 24
+MAX_STATEMENTS = 16
 # Statements that a period of a graph has at least, for parts to begin where it begins.
 _MIN_PERIOD_STATEMENTS = 4.0
 
@@ -40,6 +40,19 @@ def packet(node: Node) -> str:
 def is_view(node: Node) -> bool:
     """Whether a node computes nothing: a view, or one of several results."""
     return packet(node) in VIEWS or is_item(node)
+
+
+def simplify(gm: GraphModule) -> None:
+    """Make results without elements constants, so that what gives them may give nothing else."""
+    for node in list(gm.graph.nodes):
+        value = node.meta.get("val")
+        if is_item(node) and isinstance(value, torch.Tensor) and value.numel() == 0:
+            with gm.graph.inserting_after(node):
+                how = {"dtype": value.dtype, "device": value.device}
+                empty = gm.graph.call_function(torch.ops.aten.full.default, (list(value.shape), 0), how)
+            empty.meta = dict(node.meta)
+            node.replace_all_uses_with(empty)
+            gm.graph.erase_node(node)
 
 
 def judge(gm: GraphModule) -> dict[Node, Judgement]:

@@ -18,7 +18,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from polyker.api.kernel import Kernel
 from polyker.api.operator import op
-from polyker.bridge.torch.cutting import cut, is_view, judge, packet
+from polyker.bridge.torch.cutting import cut, is_view, judge, packet, simplify
 from polyker.bridge.torch.indices import Unsupported
 from polyker.bridge.torch.parts import caller, program_of
 from polyker.bridge.torch.reports import GraphReport, PartReport, begun
@@ -82,6 +82,7 @@ def compile_graph(
     """Return what runs an ATen graph with its parts compiled."""
     begin = time.perf_counter()
     record = begun(kind)
+    simplify(gm)
     found = judge(gm)
     parts = cut(gm, found)
     inside = {n for part in parts for n in part}

@@ -113,7 +113,9 @@ def _written_alone(node: Node) -> float:
     """Return how many statements a node takes: half of one where its value may become part of another's."""
     w = Writer()
 
-    def lookup(operand: Node) -> Value:
+    def lookup(operand: Node) -> Value | None:
+        if operand.meta["val"].numel() == 0:
+            return None
         found = result_of(operand.meta["val"])
         return w.tensor(found.shape, found.dtype)
 

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from polyker.bridge.torch.indices import Extent, Unsupported
 from polyker.bridge.torch.nodes import is_item, is_symbol, operands, result_of, written
-from polyker.bridge.torch.sizes import SizeNames, evaluator, extent_of, solved
+from polyker.bridge.torch.sizes import SizeNames, atoms, evaluator, extent_of, is_atom, solved
 from polyker.bridge.torch.writer import Value, Writer
 
 
@@ -91,6 +91,9 @@ def program_of(part: GraphModule) -> PartText:
     for n in nodes:
         if n.op == "placeholder" and is_symbol(n):
             inputs.append(extent_of(n.meta["val"]))
+        elif n.op == "placeholder" and n.meta["val"].numel() == 0:  # of which rules read nothing
+            inputs.append(memory_of(n.meta["val"]))
+            values[n] = None
         elif n.op == "placeholder":
             result_of(n.meta["val"])
             memory = memory_of(n.meta["val"])
@@ -107,7 +110,7 @@ def program_of(part: GraphModule) -> PartText:
     passed = {name: k for name, k in named.items() if name in used}
     parameters, known = _parameters(w, passed, inputs)
     extents = [e for m in memories for e in (*m.shape, *m.strides) if not isinstance(e, int)]
-    symbols = list(dict.fromkeys([*known, *(s for e in extents for s in sorted(e.free_symbols, key=str))]))
+    symbols = list(dict.fromkeys([*known, *(s for e in extents for s in atoms(e))]))
     head = ", ".join([*(w.sizes.name(s) for s in known), *parameters])
     results = ", ".join(w.declared[name] for name in names)
     rest = {*named, *names}
@@ -144,7 +147,7 @@ def _parameters(w: Writer, passed: Mapping[str, int], inputs: Sequence[Any]) -> 
     for name, k in passed.items():
         shown = []
         for d, n in enumerate(inputs[k].laid):
-            if isinstance(n, int) or n.is_Symbol:
+            if isinstance(n, int) or is_atom(n):
                 plain |= set() if isinstance(n, int) else {n}
                 shown.append(w.sizes.text(n))
             else:

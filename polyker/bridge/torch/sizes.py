@@ -16,47 +16,70 @@ def extent_of(size: Any) -> Extent:
     return int(expression) if expression.is_Integer else expression.expand()
 
 
+def atoms(extent: Extent) -> list[Any]:
+    """Return what an extent is linear in: symbols, and products of them, each of which counts as one size."""
+    if isinstance(extent, int):
+        return []
+    return sorted((a for a in extent.expand().as_coefficients_dict() if a != 1), key=str)
+
+
+def is_atom(extent: Extent) -> bool:
+    """Whether an extent is one symbol, or one product of symbols."""
+    return not isinstance(extent, int) and atoms(extent) == [extent]
+
+
 class SizeNames:
-    """Names of symbols in one text, by the order of their first use."""
+    """Names of sizes in one text, by the order of their first use."""
 
     def __init__(self) -> None:
         self.names: dict[Any, str] = {}
 
-    def name(self, symbol: Any) -> str:
-        """Return the name of a symbol."""
-        return self.names.setdefault(symbol, f"n{len(self.names)}")
+    def name(self, atom: Any) -> str:
+        """Return the name of a symbol or of a product of symbols."""
+        if not (atom.is_Symbol or (atom.is_Mul or atom.is_Pow) and all(s.is_Symbol for s in atom.as_powers_dict())):
+            raise Unsupported(f"a size is {atom}")
+        return self.names.setdefault(atom, f"n{len(self.names)}")
 
     def text(self, extent: Extent) -> str:
-        """Return an extent in the notation; raises Unsupported where it is not linear in one symbol each."""
+        """Return an extent in the notation; raises Unsupported where it is not linear in sizes."""
         if isinstance(extent, int):
             return str(extent)
         if getattr(extent, "is_Integer", False):
             return str(int(extent))
         parts = []
         for term, factor in sorted(extent.expand().as_coefficients_dict().items(), key=lambda pair: str(pair[0])):
-            if not factor.is_Integer or not (term.is_Symbol or term == 1):
+            if not factor.is_Integer:
                 raise Unsupported(f"a size is {extent}")
             shown = "" if term == 1 else self.name(term)
             parts.append(f"{int(factor)}*{shown}" if shown and factor != 1 else shown or str(int(factor)))
         return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]
 
 
-def solved(symbol: Any, shapes: Sequence[Sequence[Extent] | Extent]) -> Callable[[Sequence[Any]], int] | None:
-    """Return what reads a symbol's value from arguments of such shapes (a scalar's is its own value), None where nothing does."""
+def solved(atom: Any, shapes: Sequence[Sequence[Extent] | Extent]) -> Callable[[Sequence[Any]], int] | None:
+    """Return what reads a size from arguments of such shapes (a scalar's is its own value), None where nothing gives it."""
     places = [
         (k, d, extent)
         for k, shape in enumerate(shapes)
         for d, extent in (enumerate(shape) if isinstance(shape, list) else [(None, shape)])
-        if not isinstance(extent, int) and symbol in extent.free_symbols
+        if atoms(extent) == [atom]
     ]
-    for k, d, extent in sorted(places, key=lambda p: p[2] != symbol):
-        if extent.free_symbols != {symbol} or not extent.is_polynomial(symbol):
-            continue
-        factor, rest = int(extent.coeff(symbol)), int(extent.subs(symbol, 0))
-        if extent != factor * symbol + rest:
-            continue
-        return _reader(k, d, factor, rest)
-    return None
+    for k, d, extent in sorted(places, key=lambda p: bool(p[2] != atom)):
+        terms = extent.expand().as_coefficients_dict()
+        if terms[atom].is_Integer:
+            return _reader(k, d, int(terms[atom]), int(terms[1]))
+    if atom.is_Symbol:
+        return None
+    inner = [(solved(s, shapes), int(power)) for s, power in atom.as_powers_dict().items()]
+    if any(read is None for read, _ in inner):
+        return None
+
+    def product(args: Sequence[Any]) -> int:
+        found = 1
+        for read, power in inner:
+            found *= read(args) ** power  # type: ignore[misc]
+        return found
+
+    return product
 
 
 def _reader(k: int, d: int | None, factor: int, rest: int) -> Callable[[Sequence[Any]], int]:
@@ -67,37 +90,20 @@ def _reader(k: int, d: int | None, factor: int, rest: int) -> Callable[[Sequence
     return lambda args: (args[k].shape[d] - rest) // factor
 
 
-def evaluator(extents: Sequence[Extent], symbols: Sequence[Any]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """Return what computes extents from values of the symbols."""
+def evaluator(extents: Sequence[Extent], sizes: Sequence[Any]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """Return what computes extents from values of sizes."""
     if all(isinstance(e, int) for e in extents):
         fixed = tuple(extents)
         return lambda values: fixed
-    forms = [_linear(e, symbols) for e in extents]
-    return lambda values: tuple(c + sum(f * _product(values, ks) for f, ks in terms) for c, terms in forms)
+    forms = [_linear(e, sizes) for e in extents]
+    return lambda values: tuple(c + sum(f * values[k] for f, k in terms) for c, terms in forms)
 
 
-def _product(values: Sequence[int], positions: Sequence[int]) -> int:
-    found = 1
-    for k in positions:
-        found *= values[k]
-    return found
-
-
-def _linear(extent: Extent, symbols: Sequence[Any]) -> tuple[int, list[tuple[int, list[int]]]]:
-    """Return a polynomial as its constant and its terms: a factor, and positions of symbols to multiply."""
+def _linear(extent: Extent, sizes: Sequence[Any]) -> tuple[int, list[tuple[int, int]]]:
+    """Return an extent as its constant and its terms: a factor, and the position of a size."""
     if isinstance(extent, int):
         return extent, []
-    constant, terms = 0, []
-    for monomial, factor in extent.expand().as_coefficients_dict().items():
-        if not factor.is_Integer:
-            raise Unsupported(f"a size is {extent}")
-        if monomial == 1:
-            constant = int(factor)
-            continue
-        positions = []
-        for base, power in monomial.as_powers_dict().items():
-            if base not in symbols or not power.is_Integer or power < 1:
-                raise Unsupported(f"a size is {extent}")
-            positions += [symbols.index(base)] * int(power)
-        terms.append((int(factor), positions))
-    return constant, terms
+    found = extent.expand().as_coefficients_dict()
+    if not all(factor.is_Integer for factor in found.values()):
+        raise Unsupported(f"a size is {extent}")
+    return int(found[1]), [(int(found[a]), sizes.index(a)) for a in atoms(extent)]

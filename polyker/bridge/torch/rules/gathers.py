@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import torch
 
 from polyker.bridge.torch.indices import Extent, Subscript, Term, Unsupported
-from polyker.bridge.torch.kinds import converted, wide
+from polyker.bridge.torch.kinds import converted, literal, wide
 from polyker.bridge.torch.loops import Loops
-from polyker.bridge.torch.rules.table import Result, rule
+from polyker.bridge.torch.rules.table import RULES, Result, rule
 from polyker.bridge.torch.writer import Value, Writer
 
 
@@ -110,3 +110,29 @@ def _advanced_index(w: Writer, a: SimpleNamespace, out: Result) -> Value:
         return base.read(loops, [*index[:first], *gathered, *index[first + rank :]])
 
     return w.assign(w.tensor(out.shape, out.dtype), read)
+
+
+def _scatter(w: Writer, a: SimpleNamespace, out: Result, op: str) -> Value:
+    if not out.shape:
+        raise Unsupported("a scatter to a number")
+    within, dim = wide(out.dtype) if op == "+=" else out.dtype, a.dim % len(out.shape)
+    at, target = _index(w, a.index, out.shape[dim], wraps=False), w.tensor(out.shape, within)
+    source = None if hasattr(a, "value") else a.src.cast(within)
+    w.assign(target, a.self.cast(within).read)
+    number = "" if source is not None else converted(literal(a.value, within), None, within)
+    place_loops = Loops(w.sizes)
+
+    def place(index: list[Subscript]) -> list[Subscript]:
+        return [*index[:dim], _gathered(at, out.shape[dim], place_loops, index), *index[dim + 1 :]]
+
+    def read(loops: Loops, index: list[Subscript]) -> str:
+        return number if source is None else source.read(loops, index)
+
+    return w.assign(target, read, op, shape=at.shape, place=place).cast(out.dtype)
+
+
+RULES |= {
+    "scatter.src": lambda w, a, out: _scatter(w, a, out, "="),
+    "scatter.value": lambda w, a, out: _scatter(w, a, out, "="),
+    "scatter_add": lambda w, a, out: _scatter(w, a, out, "+="),
+}

@@ -107,11 +107,9 @@ def _batch_norm_training(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -
     if not a.training or rank < 2:
         raise Unsupported("batch norm that does not train")
     dims = [d for d in range(rank) if d != 1]
-    count = 1
-    for d in dims:
-        if not isinstance(x.shape[d], int):
-            raise Unsupported("batch norm along a symbol")
-        count *= x.shape[d]
+    count = _count(x, dims)
+    if not isinstance(count, int):
+        raise Unsupported("batch norm along a symbol")
     row = along(x, dims, within)
     mean = reduced(w, row, x, dims, "mean", keep=True)
     var = squares(w, x, dims, mean)
@@ -133,27 +131,36 @@ def _batch_norm_training(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -
 @rule("native_batch_norm_backward")
 def _batch_norm_backward(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value | None, ...]:
     x, g = w.cheap(a.input), w.cheap(a.grad_out)
-    rank, first = len(x.shape), next(o for o in out if o is not None)
-    if not a.train or a.save_mean is None:
-        raise Unsupported("gradients of batch norm that does not train")
-    within = wide(first.dtype)
+    rank, within = len(x.shape), wide(x.dtype)
     dims = [d for d in range(rank) if d != 1]
     full, row = Result(x.shape, within), along(x, dims, within)
-    mean, scale, weight = (_by_channel(v, rank) for v in (a.save_mean, a.save_invstd, a.weight))
-    unit = w.stored(computed(w, full, "({x} - {m}) * {s}", x=x, m=mean, s=scale))
+    if a.train:
+        mean, scale = _by_channel(a.save_mean, rank), _by_channel(a.save_invstd, rank)
+    else:
+        mean, var = _by_channel(a.running_mean, rank), _by_channel(a.running_var, rank)
+        scale = w.stored(computed(w, row, "1 / sqrt({v} + {eps})", v=var, eps=a.eps))
+    weight = _by_channel(a.weight, rank)
+    unit = computed(w, full, "({x} - {m}) * {s}", x=x, m=mean, s=scale)
     total = reduced(w, row, g, dims, "sum", keep=True)
     dot = reduced(w, row, computed(w, full, "{g} * {unit}", g=g, unit=unit), dims, "sum", keep=True)
-    count = 1
-    for d in dims:
-        if not isinstance(x.shape[d], int):
-            raise Unsupported("batch norm along a symbol")
-        count *= x.shape[d]
     found: list[Value | None] = [None, None, None]
     if a.output_mask[0]:
-        form = "{s} * ({g} - {total} / {n} - {unit} * {dot} / {n})" + (" * {weight}" if weight is not None else "")
-        found[0] = computed(w, out[0], form, s=scale, g=g, total=total, unit=unit, dot=dot, n=count, weight=weight)
+        form = "{s} * {g}"
+        if a.train:
+            form = "{s} * ({g} - {total} / {n} - ({x} - {m}) * {s} * {dot} / {n})"
+        form += " * {weight}" if weight is not None else ""
+        operands = {"s": scale, "g": g, "total": total, "x": x, "m": mean, "dot": dot, "weight": weight}
+        found[0] = computed(w, out[0], form, n=_count(x, dims) if a.train else 1, **operands)
     if a.output_mask[1]:
         found[1] = dot.reshaped(out[1].shape).cast(out[1].dtype)
     if a.output_mask[2]:
         found[2] = total.reshaped(out[2].shape).cast(out[2].dtype)
     return tuple(found)
+
+
+def _count(x: Value, dims: Sequence[int]) -> Extent:
+    """Return how many elements dimensions have."""
+    found: Extent = 1
+    for d in dims:
+        found = found * x.shape[d]
+    return found

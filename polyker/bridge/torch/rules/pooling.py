@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from polyker.bridge.torch.indices import Subscript, Unsupported
+import torch
+
+from polyker.bridge.torch.indices import Subscript, Term, Unsupported
 from polyker.bridge.torch.kinds import converted, literal, wide
 from polyker.bridge.torch.loops import Loops
 from polyker.bridge.torch.rules.table import Result, rule
@@ -45,11 +47,53 @@ def window(w: Writer, out: Result, x: Value, a: SimpleNamespace, name: str, outs
     return w.assign(w.tensor(out.shape, within), read).cast(out.dtype)
 
 
-@rule("max_pool2d_with_indices", "max_pool3d_with_indices")
+@rule("max_pool2d_with_indices")
 def _max_pool(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value | None, ...]:
     if not out[0].dtype.is_floating_point:
         raise Unsupported("pooling of integers")
-    return window(w, out[0], a.self, a, "max", "-inf"), None
+    return window(w, out[0], a.self, a, "max", "-inf"), _places(w, out[1], a)
+
+
+def _places(w: Writer, out: Result, a: SimpleNamespace) -> Value:
+    """Return where in its plane each window has its maximum: a row-major number."""
+    (high, wide_), kernel = a.self.shape[-2:], list(a.kernel_size) * (2 // len(a.kernel_size))
+    if not isinstance(wide_, int):
+        raise Unsupported("places in planes whose width is a symbol")
+    stride, pad, dilation = _each(a.stride, 2, kernel), _each(a.padding, 2), _each(a.dilation, 2)
+    x = w.stored(a.self)
+
+    def at(index: list[Subscript], inner: list[Subscript]) -> list[Subscript]:
+        both = zip(index[-2:], inner, stride, dilation, pad, strict=True)
+        return [i.times(s).plus(k.times(d)).plus(-p) for i, k, s, d, p in both]
+
+    def chosen(loops: Loops, index: list[Subscript]) -> str:
+        (k,), ranges = loops.reduced([kernel[0] * kernel[1]])
+        if not ranges:
+            return "i64(0)"
+        inner = [Subscript((Term(f"({k.text()}//{kernel[1]})", 1, kernel[0]),)), Subscript((Term(f"({k.text()}%{kernel[1]})", 1, kernel[1]),))]
+        return f"argmax[{ranges[0]}]({x.name}[{w.subscripts([*index[:-2], *at(index, inner)])}; pad=-inf])"
+
+    number = w.assign(w.tensor(out.shape, torch.int64), chosen)
+
+    def read(loops: Loops, index: list[Subscript]) -> str:
+        k = number.read(loops, index)
+        row, column = at(index, [Subscript((Term(f"({k}//{kernel[1]})", 1, high),)), Subscript((Term(f"({k}%{kernel[1]})", 1, wide_),))])
+        return f"(({row.text()}) * {wide_} + {column.text()})"
+
+    return Value(out.shape, out.dtype, read, 6)
+
+
+@rule("max_pool2d_with_indices_backward")
+def _max_pool_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    within, g, places = wide(out.dtype), w.cheap(a.grad_output, 1), w.stored(a.indices)
+    flat = w.tensor([*out.shape[:-2], out.shape[-2] * out.shape[-1]], within)
+    w.assign(flat, lambda loops, index: converted(literal(0, within), None, within))
+
+    def place(index: list[Subscript]) -> list[Subscript]:
+        return [*index[:-2], Subscript((Term(f"{places.name}[{w.subscripts(index)}]", 1, flat.shape[-1]),))]
+
+    w.assign(flat, g.cast(within).read, "+=", shape=g.shape, place=place)
+    return flat.reshaped(out.shape).cast(out.dtype)
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")

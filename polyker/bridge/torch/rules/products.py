@@ -125,7 +125,6 @@ def convolved(w: Writer, out: Result, x: Value, k: Value, a: SimpleNamespace) ->
 
 
 def _transposed_convolution(w: Writer, a: SimpleNamespace, out: Result) -> Value:
-    """Return the gradient of a convolution by its input, without groups and strides: a convolution with the flipped kernel."""
     space = len(out.shape) - 2
     stride, pad, dilation = (_each(v, space) for v in (a.stride, a.padding, a.dilation))
     return input_gradient(w, out, a.input, a.weight, (stride, pad, dilation), a.groups)
@@ -134,30 +133,59 @@ def _transposed_convolution(w: Writer, a: SimpleNamespace, out: Result) -> Value
 def input_gradient(
     w: Writer, out: Result, g: Value, k: Value, how: tuple[list[int], list[int], list[int]], groups: int
 ) -> Value:
-    """Return the gradient of a convolution by its input, or a transposed one, of stride 1 and one group."""
+    """Return the gradient of a convolution by its input, which is a transposed convolution.
+
+    With stride 1 it is a convolution with the flipped kernel; else each term is added where it belongs.
+    """
     stride, pad, dilation = how
-    if groups != 1 or any(s != 1 for s in stride):
-        raise Unsupported("a transposed convolution with strides or groups")
-    g, k, within = w.stored(g), w.cheap(k), wide(out.dtype)
+    within, each = wide(out.dtype), k.shape[1]
+    g, k = w.stored(g), w.cheap(k)
+    filters = k.shape[0] // groups
     zero = literal(0, g.dtype)
 
-    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
-        n, c, *place = index
-        at = [i.plus(r.times(-d)).plus(p) for i, r, d, p in zip(place, ks[1:], dilation, pad, strict=True)]
-        read = f"{g.name}[{w.subscripts([n, ks[0], *at])}; pad={zero}]"
-        weight = k.read(loops, [ks[0], c, *ks[1:]])
-        return f"{converted(read, g.dtype, within)} * {converted(weight, k.dtype, within)}"
+    def times(loops: Loops, read: str, weight: list[Subscript]) -> str:
+        return f"{converted(read, g.dtype, within)} * {converted(k.read(loops, weight), k.dtype, within)}"
 
-    return summed(w, out, [k.shape[0], *k.shape[2:]], term)
+    if all(s == 1 for s in stride):
+
+        def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+            n, c, *place = index
+            group, inner = (Subscript(), c) if groups == 1 else c.divided(each)
+            f = group.times(filters).plus(ks[0])
+            at = [i.plus(r.times(-d)).plus(p) for i, r, d, p in zip(place, ks[1:], dilation, pad, strict=True)]
+            return times(loops, f"{g.name}[{w.subscripts([n, f, *at])}; pad={zero}]", [f, inner, *ks[1:]])
+
+        return summed(w, out, [filters, *k.shape[2:]], term)
+    if not all(isinstance(n, int) for n in out.shape[2:]):
+        raise Unsupported("a transposed convolution with strides over a symbol")
+    # Places that the kernel reaches outside are part of the sum, and are not read after it.
+    reach = [s * (n - 1) + d * (r - 1) + 1 for n, r, s, d in zip(g.shape[2:], k.shape[2:], stride, dilation, strict=True)]
+    whole = [max(r, n + p) for r, n, p in zip(reach, out.shape[2:], pad, strict=True)]
+    target = w.tensor([out.shape[0], out.shape[1], *whole], within)
+    w.assign(target, lambda loops, index: converted(literal(0, within), None, within))
+    space = len(stride)
+
+    def place(index: list[Subscript]) -> list[Subscript]:
+        n, f, inner = index[:3]
+        group = Subscript() if groups == 1 else f.divided(filters)[0]
+        at = [i.times(s).plus(r.times(d)) for i, r, s, d in zip(index[3 : 3 + space], index[3 + space :], stride, dilation, strict=True)]
+        return [n, group.times(each).plus(inner), *at]
+
+    def added(loops: Loops, index: list[Subscript]) -> str:
+        n, f, inner = index[:3]
+        return times(loops, g.read(loops, [n, f, *index[3 : 3 + space]]), [f, inner, *index[3 + space :]])
+
+    w.assign(target, added, "+=", shape=[*g.shape[:2], each, *g.shape[2:], *k.shape[2:]], place=place)
+    cut = target.view(out.shape, lambda index: [*index[:2], *(i.plus(p) for i, p in zip(index[2:], pad, strict=True))])
+    return cut.cast(out.dtype)
 
 
 @rule("convolution_backward")
 def _convolution_backward(w: Writer, a: SimpleNamespace, out: Any) -> tuple[Value | None, ...]:
-    if a.transposed or a.groups != 1:
-        raise Unsupported("gradients of a transposed convolution, or one in groups")
+    if a.transposed:
+        raise Unsupported("gradients of a transposed convolution")
     space = len(a.weight.shape) - 2
-    how = tuple(_each(v, space) for v in (a.stride, a.padding, a.dilation))
-    stride, pad, dilation = how
+    how = _each(a.stride, space), _each(a.padding, space), _each(a.dilation, space)
     found: list[Value | None] = [None, None, None]
     if a.output_mask[0]:
         found[0] = input_gradient(w, out[0], a.grad_output, a.weight, how, a.groups)
@@ -170,13 +198,16 @@ def _convolution_backward(w: Writer, a: SimpleNamespace, out: Any) -> tuple[Valu
     return tuple(found)
 
 
-def _by_weight(w: Writer, out: Result, a: SimpleNamespace, how: tuple[list[int], ...]) -> Value:
+def _by_weight(w: Writer, out: Result, a: SimpleNamespace, how: tuple[list[int], list[int], list[int]]) -> Value:
     stride, pad, dilation = how
     g, x, within = w.cheap(a.grad_output), w.stored(a.input) if any(pad) else w.cheap(a.input), wide(out.dtype)
     zero = literal(0, x.dtype)
+    filters, each = g.shape[1] // a.groups, a.weight.shape[1]
 
     def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
         f, c, *kernel = index
+        if a.groups != 1:
+            c = f.divided(filters)[0].times(each).plus(c)
         at = [
             i.times(s).plus(r.times(d)).plus(-p)
             for i, r, s, d, p in zip(ks[1:], kernel, stride, dilation, pad, strict=True)

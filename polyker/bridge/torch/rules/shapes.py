@@ -142,6 +142,27 @@ def _move(w: Writer, target: Value, base: Value, dim: int, length: Extent, sourc
     w.assign(target, lambda loops, index: base.read(loops, here(index)), shape=shape, place=there)
 
 
+@rule("slice_scatter", "select_scatter")
+def _slice_scatter(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    dim, target = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype)
+    w.assign(target, a.self.read)
+    part = a.src.cast(out.dtype)
+    if hasattr(a, "index"):
+        if not isinstance(a.index, int):
+            raise Unsupported("a selection at a symbol")
+        part = part.reshaped([*part.shape[:dim], 1, *part.shape[dim:]])
+        start, step = (a.index if a.index >= 0 else a.index + out.shape[dim]), 1
+    else:
+        start, step = _bound(a.start, out.shape[dim], 0), a.step
+    place = at_dim(dim, lambda i: i.times(step).plus(start))
+    return w.assign(target, part.read, shape=part.shape, place=place)
+
+
+@rule("copy")
+def _copy(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    return w.cheap(a.src).broadcast(out.shape).cast(out.dtype)
+
+
 @rule("cat")
 def _cat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
     dim, target, place = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype), 0
