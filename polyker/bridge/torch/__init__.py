@@ -10,7 +10,8 @@ try:
 except ImportError as error:
     raise failure(NO_TORCH) from error
 
+from polyker.bridge.torch.custom import TorchOperator, op
 from polyker.bridge.torch.graphs import backend
 from polyker.bridge.torch.reports import CompileReport, report
 
-__all__ = ["CompileReport", "backend", "report"]
+__all__ = ["CompileReport", "TorchOperator", "backend", "op", "report"]

@@ -1,0 +1,209 @@
+"""Register operators in torch: with shapes for tracing, gradients, and batches for vmap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from threading import RLock
+from typing import Any
+
+import torch
+
+from polyker.api.operator import Operator
+from polyker.api.operator import op as polyker_op
+from polyker.bridge.torch.batched import batched
+from polyker.bridge.torch.fakes import fake_types
+from polyker.errors.base import GradientError, failure
+from polyker.errors.calls import BAD_ARGUMENT
+from polyker.errors.given import is_a
+from polyker.errors.gradients import INDEPENDENT
+from polyker.runtime.arguments import matched, result_tuple
+
+_made: dict[str, TorchOperator] = {}
+_lock = RLock()
+
+
+def op(definition: object, name: str | None = None, **sizes: int) -> TorchOperator:
+    """Return an operator of polyker as one of torch: it takes tensors, has gradients, and is one node of a traced graph.
+
+    `definition`: an Operator, a text or a program; keywords fix sizes. `name`: what graphs call it. Raises as `polyker.op`.
+    """
+    if name is not None and not (is_a(name, str) and re.fullmatch(r"[A-Za-z_]\w*", name)):
+        raise failure(BAD_ARGUMENT, name="name", type=type(name).__name__, wanted="a name of letters, digits and _")
+    made = definition if isinstance(definition, Operator) and not sizes else polyker_op(_program(definition), **sizes)
+    return registered(made, name)
+
+
+def _program(definition: object) -> object:
+    return definition.program if isinstance(definition, Operator) else definition
+
+
+def registered(made: Operator, name: str | None) -> TorchOperator:
+    """Return the operator of torch for one of polyker; there is one for each program and name."""
+    shown = name or made.program.name or "op"
+    full = f"{shown}_{made.identity[:12]}"
+    with _lock:
+        if full not in _made:
+            _made[full] = TorchOperator(made, full, shown)
+        return _made[full]
+
+
+class TorchOperator:
+    """An operator of torch that polyker computes. Made by `polyker.torch.op`; call it on tensors as the operator of polyker."""
+
+    def __init__(self, operator: Operator, full: str, name: str) -> None:
+        self.operator, self.name = operator, name
+        signature = operator.signature
+        self._fields = result_tuple(signature.outputs)
+        self._single = len(signature.outputs) == 1
+        self.sizes = [n for n in signature.sizes if n in {*signature.free_sizes, *signature.parameters}]
+        self.sizes = [n for n in self.sizes if n not in operator.fixed]
+        self._gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], Gradient] = {}
+        self._batched: dict[tuple[bool, ...], tuple[TorchOperator, str] | None] = {}
+        parameters = [f"Tensor t{k}" for k in range(len(signature.inputs))]
+        parameters += [f"SymInt n{k}" for k in range(len(self.sizes))]
+        results = "Tensor" if self._single else f"({', '.join('Tensor' for _ in signature.outputs)})"
+        self.custom = torch.library.custom_op(
+            f"polyker::{full}", self._compute, mutates_args=(), schema=f"({', '.join(parameters)}) -> {results}"
+        )
+        self.custom.register_fake(self._fake)
+        self.custom.register_autograd(self._backward, setup_context=self._save)
+        self.custom.register_vmap(self._vmap)
+
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        """Compute the outputs for tensors given by position or name, and sizes by keyword."""
+        signature, fixed = self.operator.signature, self.operator.fixed
+        if not named and len(args) == len(signature.parameters) == len(signature.inputs) and not self.sizes:
+            values: Sequence[Any] = args
+            sizes: dict[str, Any] = {}
+        else:
+            left = signature.parameters[len(args) :]
+            values, sizes = matched(signature, args, {**{n: v for n, v in fixed.items() if n in left}, **named})
+        if not all(isinstance(v, torch.Tensor) for v in values):
+            values = self._tensors(values)
+        result = self.custom(*values, *(sizes[n] for n in self.sizes))
+        return result if self._single else self._fields(*result)
+
+    def _tensors(self, values: Sequence[Any]) -> list[Any]:
+        """Return numbers among arguments as tensors of the others' type."""
+        like = next((v for v in values if isinstance(v, torch.Tensor)), None)
+        if like is None:
+            return [torch.as_tensor(v) for v in values]
+        return [
+            v if isinstance(v, torch.Tensor) else torch.as_tensor(v, dtype=torch.result_type(like, v), device=like.device)
+            for v in values
+        ]
+
+    def _split(self, args: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        count = len(self.operator.signature.inputs)
+        return args[:count], dict(zip(self.sizes, args[count:], strict=True))
+
+    def _compute(self, *args: Any) -> Any:
+        tensors, sizes = self._split(args)
+        given = [t.detach() if t.requires_grad or type(t) is not torch.Tensor else t for t in tensors]
+        signature = self.operator.signature
+        if signature.parameters[: len(given)] == signature.inputs:
+            result = self.operator(*given, **sizes)
+        else:
+            result = self.operator(**dict(zip(signature.inputs, given, strict=True)), **sizes)
+        return result if self._single else tuple(result)
+
+    def _fake(self, *args: Any) -> Any:
+        tensors, sizes = self._split(args)
+        like = tensors[0] if tensors else None
+        found = [
+            torch.empty(shape, dtype=dtype) if like is None else like.new_empty(shape, dtype=dtype)
+            for shape, dtype in fake_types(self.operator, tensors, sizes)
+        ]
+        return found[0] if self._single else tuple(found)
+
+    def _save(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
+        tensors, ctx.sizes = self._split(inputs)
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        outs = (output,) if self._single else output
+        ctx.mark_non_differentiable(*(o for o in outs if not (o.is_floating_point() or o.is_complex())))
+
+    def _backward(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        signature, tensors = self.operator.signature, ctx.saved_tensors
+        inputs = dict(zip(signature.inputs, tensors, strict=True))
+        needs = dict(zip(signature.inputs, ctx.needs_input_grad, strict=False))
+        needed = tuple(n for n, t in inputs.items() if needs[n] and (t.is_floating_point() or t.is_complex()))
+        given = {n: g for n, g in zip(signature.outputs, grads, strict=True) if g is not None}
+        found: dict[str, Any] = {n: None for n in signature.inputs}
+        if needed and given:
+            gradient = self._gradient(needed, tuple(given))
+            found |= {n: torch.zeros_like(inputs[n]) for n in needed}
+            found |= {n: g.to(inputs[n].dtype) for n, g in gradient(inputs, given, ctx.sizes).items()}
+        return *found.values(), *(None for _ in self.sizes)
+
+    def _gradient(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Gradient:
+        with _lock:
+            if (wrt, of) not in self._gradients:
+                self._gradients[wrt, of] = Gradient(self.operator, self.name, wrt, of)
+            return self._gradients[wrt, of]
+
+    def _vmap(self, info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
+        tensors, sizes = self._split(args)
+        signature, count = self.operator.signature, info.batch_size
+        moved = []
+        for name, t, d in zip(signature.inputs, tensors, in_dims, strict=False):
+            if d is None and name in signature.outputs:
+                t, d = t.expand(count, *t.shape), 0
+            moved.append((t, False) if d is None else (t.movedim(d, 0), True))
+        made = self._over_batch(tuple(has for _, has in moved))
+        if made is not None:
+            operator, size = made
+            result = operator(**dict(zip(signature.inputs, (t for t, _ in moved), strict=True)), **sizes, **{size: count})
+        else:
+            rows = [self.custom(*(t[k] if has else t for t, has in moved), *sizes.values()) for k in range(count)]
+            rows = [row if isinstance(row, tuple) else (row,) for row in rows]
+            result = tuple(torch.stack(parts) for parts in zip(*rows, strict=True))
+            result = result[0] if self._single else result
+        return (result, 0) if self._single else (tuple(result), (0,) * len(signature.outputs))
+
+    def _over_batch(self, has: tuple[bool, ...]) -> tuple[TorchOperator, str] | None:
+        """Return the operator over a batch of inputs, and the name of the batch's size; None where its program has no such form."""
+        with _lock:
+            if has not in self._batched:
+                names = [n for n, batch in zip(self.operator.signature.inputs, has, strict=True) if batch]
+                found = batched(self.operator.program, names)
+                self._batched[has] = (
+                    None if found is None else (registered(Operator(found[0], self.operator.fixed), self.name), found[1])
+                )
+            return self._batched[has]
+
+    def __repr__(self) -> str:
+        return f"<polyker.torch operator {self.name} of {self.operator!r}>"
+
+
+class Gradient:
+    """Reverse mode of an operator, by some inputs and of some outputs: an operator of torch, and what it takes."""
+
+    def __init__(self, operator: Operator, name: str, wrt: Sequence[str], of: Sequence[str]) -> None:
+        self.wrt = list(wrt)
+        self.made: TorchOperator | None = None
+        while self.wrt and self.made is None:
+            try:
+                self.made = registered(operator.vjp(self.wrt, of), f"{name}_vjp")
+            except GradientError as error:
+                lost = error.values.get("wrt")
+                if error.code != INDEPENDENT or lost not in self.wrt:
+                    raise
+                self.wrt.remove(str(lost))  # whose gradient is 0
+        own = set(operator.signature.inputs)
+        rest = [n for n in (self.made.operator.signature.inputs if self.made else ()) if n not in own]
+        self._of: dict[str, str] = {}
+        for output in of:  # a gradient that is needed for nothing is no input
+            if rest and re.fullmatch(rf"d{re.escape(output)}(_\d+)?", rest[0]):
+                self._of[rest.pop(0)] = output
+
+    def __call__(self, inputs: Mapping[str, Any], grads: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the gradients by the inputs that the outputs depend on."""
+        if self.made is None:
+            return {}
+        signature = self.made.operator.signature
+        given = {n: grads[self._of[n]] if n in self._of else inputs[n] for n in signature.inputs}
+        given |= {n: sizes[n] for n in self.made.sizes if n in sizes}
+        found = self.made(**given)
+        return dict(zip(self.wrt, found if isinstance(found, tuple) else (found,), strict=True))
