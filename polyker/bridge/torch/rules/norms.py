@@ -101,6 +101,13 @@ def _batch_norm_inference(w: Writer, a: SimpleNamespace, out: Sequence[Result]) 
     return y, None, None
 
 
+@rule("native_batch_norm")
+def _batch_norm(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value | None, ...]:
+    if a.training and a.running_mean is not None:
+        raise Unsupported("batch norm that changes its argument")
+    return (_batch_norm_training if a.training else _batch_norm_inference)(w, a, out)
+
+
 @rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats")
 def _batch_norm_training(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value | None, ...]:
     x, within, rank = w.cheap(a.input), wide(out[0].dtype), len(a.input.shape)

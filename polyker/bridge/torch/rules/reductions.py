@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from polyker.bridge.torch.indices import Extent, Subscript, Unsupported
+from polyker.bridge.torch.indices import Extent, Subscript, Term, Unsupported
 from polyker.bridge.torch.kinds import converted, literal, wide
 from polyker.bridge.torch.loops import Loops
 from polyker.bridge.torch.rules.elementwise import computed
@@ -82,10 +82,11 @@ def _extremum(name: str) -> Rule:
         def read(loops: Loops, index: list[Subscript]) -> str:
             kept = [index[d] for d in outer] if a.keepdim and a.dim is not None else index
             (k,), ranges = loops.reduced([x.shape[dim]])
-            if len(ranges) != 1:
-                raise Unsupported("the place of an extremum along a split dimension")
-            at = [*kept[:dim], k, *kept[dim:]]
-            return f"{name}[{ranges[0]}]({x.read(loops, at)})"
+            if not ranges:
+                return "i64(0)"
+            # The index is the result, and has to stay one.
+            whole = Subscript(tuple(Term(t.atom, t.factor, t.extent) for t in k.terms))
+            return f"{name}[{ranges[0]}]({x.read(loops, [*kept[:dim], whole, *kept[dim:]])})"
 
         return w.assign(w.tensor(out.shape, out.dtype), read)
 
@@ -93,6 +94,17 @@ def _extremum(name: str) -> Rule:
 
 
 RULES |= {"argmax": _extremum("argmax"), "argmin": _extremum("argmin")}
+
+
+@rule("linalg_vector_norm")
+def _vector_norm(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    if a.ord not in (1, 2):
+        raise Unsupported(f"the norm of order {a.ord}")
+    dims = dims_of(a.dim, len(a.self.shape))
+    full = Result(a.self.shape, wide(out.dtype))
+    terms = computed(w, full, "abs({x})" if a.ord == 1 else "{x} * {x}", x=a.self)
+    total = reduced(w, Result(out.shape, full.dtype), terms, dims, "sum", keep=a.keepdim)
+    return computed(w, out, "{x}" if a.ord == 1 else "sqrt({x})", x=total)
 
 
 def squares(w: Writer, x: Value, dims: Sequence[int], mean: Value) -> Value:

@@ -16,7 +16,7 @@ from polyker.bridge.torch.writer import Value, Writer
 
 # Operators whose results are views: a part of nothing else stays torch's.
 VIEWS = (
-    "_unsafe_view", "alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice", "split", "split_with_sizes",
+    "_unsafe_view", "alias", "as_strided", "detach", "diagonal", "expand", "permute", "reshape", "select", "slice", "split", "split_with_sizes",
     "squeeze", "t", "transpose", "unbind", "unsqueeze", "view",
 )  # fmt: skip
 
@@ -106,6 +106,30 @@ def _unbind(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value
         base.view(o.shape, lambda index, k=k: [*index[:dim], Subscript((), k), *index[dim:]])  # type: ignore[misc]
         for k, o in enumerate(out)
     )
+
+
+@rule("repeat")
+def _repeat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    base = w.cheap(a.self)
+    shape = [*(1 for _ in range(len(out.shape) - len(base.shape))), *base.shape]
+    if not all(isinstance(n, int) for n in shape):
+        raise Unsupported("a repetition of a symbol")
+    return base.reshaped(shape).view(
+        out.shape, lambda index: [i.divided(n)[1] for i, n in zip(index, shape, strict=True)]
+    )
+
+
+@rule("diagonal")
+def _diagonal(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    rank = len(a.self.shape)
+    first, second = positive(a.dim1, rank), positive(a.dim2, rank)
+
+    def at(index: list[Subscript]) -> list[Subscript]:
+        rest = iter(index[:-1])
+        places = {first: index[-1].plus(max(-a.offset, 0)), second: index[-1].plus(max(a.offset, 0))}
+        return [places[d] if d in places else next(rest) for d in range(rank)]
+
+    return a.self.view(out.shape, at)
 
 
 @rule("flip")
