@@ -262,6 +262,7 @@ def test_the_documented_table_is_that_of_the_code(monkeypatch):
 
 # Where a function's algebra, or code that nothing else gives, needs its name; `abs`, `round` and the like name other things, too.
 NAMED = {
+    "polyker/bridge/torch/rules/elementwise.py": "operators of torch",
     "polyker/export/closing/support.py": "what LLVM would call of a C library",
     "polyker/export/names.py": "forms of sizes as C writes them",
     "polyker/export/plain_javascript.py": "functions of JavaScript",

@@ -11,7 +11,8 @@ except ImportError as error:
     raise failure(NO_TORCH) from error
 
 from polyker.bridge.torch.custom import TorchOperator, op
+from polyker.bridge.torch.einsums import einsum
 from polyker.bridge.torch.graphs import backend
 from polyker.bridge.torch.reports import CompileReport, report
 
-__all__ = ["CompileReport", "TorchOperator", "backend", "op", "report"]
+__all__ = ["CompileReport", "TorchOperator", "backend", "einsum", "op", "report"]

@@ -90,7 +90,9 @@ class TorchOperator:
         if like is None:
             return [torch.as_tensor(v) for v in values]
         return [
-            v if isinstance(v, torch.Tensor) else torch.as_tensor(v, dtype=torch.result_type(like, v), device=like.device)
+            v
+            if isinstance(v, torch.Tensor)
+            else torch.as_tensor(v, dtype=torch.result_type(like, v), device=like.device)
             for v in values
         ]
 
@@ -130,7 +132,7 @@ class TorchOperator:
         needs = dict(zip(signature.inputs, ctx.needs_input_grad, strict=False))
         needed = tuple(n for n, t in inputs.items() if needs[n] and (t.is_floating_point() or t.is_complex()))
         given = {n: g for n, g in zip(signature.outputs, grads, strict=True) if g is not None}
-        found: dict[str, Any] = {n: None for n in signature.inputs}
+        found: dict[str, Any] = dict.fromkeys(signature.inputs)
         if needed and given:
             gradient = self._gradient(needed, tuple(given))
             found |= {n: torch.zeros_like(inputs[n]) for n in needed}
@@ -154,7 +156,9 @@ class TorchOperator:
         made = self._over_batch(tuple(has for _, has in moved))
         if made is not None:
             operator, size = made
-            result = operator(**dict(zip(signature.inputs, (t for t, _ in moved), strict=True)), **sizes, **{size: count})
+            result = operator(
+                **dict(zip(signature.inputs, (t for t, _ in moved), strict=True)), **sizes, **{size: count}
+            )
         else:
             rows = [self.custom(*(t[k] if has else t for t, has in moved), *sizes.values()) for k in range(count)]
             rows = [row if isinstance(row, tuple) else (row,) for row in rows]
@@ -163,13 +167,15 @@ class TorchOperator:
         return (result, 0) if self._single else (tuple(result), (0,) * len(signature.outputs))
 
     def _over_batch(self, has: tuple[bool, ...]) -> tuple[TorchOperator, str] | None:
-        """Return the operator over a batch of inputs, and the name of the batch's size; None where its program has no such form."""
+        """Return the operator over a batch of inputs, and the name of the batch's size; None where there is no such program."""
         with _lock:
             if has not in self._batched:
                 names = [n for n, batch in zip(self.operator.signature.inputs, has, strict=True) if batch]
                 found = batched(self.operator.program, names)
                 self._batched[has] = (
-                    None if found is None else (registered(Operator(found[0], self.operator.fixed), self.name), found[1])
+                    None
+                    if found is None
+                    else (registered(Operator(found[0], self.operator.fixed), self.name), found[1])
                 )
             return self._batched[has]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,7 @@ def judge(gm: GraphModule) -> dict[Node, Judgement]:
 def cut(gm: GraphModule, found: dict[Node, Judgement], limit: float = MAX_STATEMENTS) -> list[list[Node]]:
     """Return the parts, each in the order of the graph; views at their ends are copied, or left out."""
     _repeat_constants(gm, found)
-    proposals = CapabilityBasedPartitioner(
-        gm, _Support(found), allows_single_node_partition=True
-    ).propose_partitions()
+    proposals = CapabilityBasedPartitioner(gm, _Support(found), allows_single_node_partition=True).propose_partitions()
     places = {node: k for k, node in enumerate(gm.graph.nodes)}
     parts = []
     for proposal in proposals:
@@ -100,7 +99,7 @@ def _pieces(nodes: Sequence[Node], found: Mapping[Node, Judgement], limit: float
     items: dict[Node, list[Node]] = {}
     for n in nodes:
         if is_item(n):
-            items.setdefault(n.args[0], []).append(n)  # type: ignore[arg-type]
+            items.setdefault(n.args[0], []).append(n)
     line = [n for n in nodes if not is_item(n)]
     weights = np.array([found[n].statements for n in line])
     if weights.sum() <= limit:
@@ -108,7 +107,7 @@ def _pieces(nodes: Sequence[Node], found: Mapping[Node, Judgement], limit: float
     total = np.concatenate([[0.0], np.cumsum(weights)])
     marks = _marks(line, items, total, limit)
     pieces: list[list[Node]] = []
-    for begin, end in zip(marks, marks[1:], strict=False):
+    for begin, end in pairwise(marks):
         parts = max(1, int(np.ceil((total[end] - total[begin]) / limit)))
         share = (total[end] - total[begin]) / parts
         at = begin
@@ -153,7 +152,9 @@ def _marks(line: Sequence[Node], items: Mapping[Node, list[Node]], total: Any, l
 def _kind(node: Node) -> str:
     """Return what two nodes have in common that compute the same of different tensors."""
     value = node.meta.get("val")
-    shape = [tuple(v.shape) for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)]
+    shape = [
+        tuple(v.shape) for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)
+    ]
     plain = [a if not isinstance(a, Node) else "node" for a in node.args]
     plain = ["nodes" if isinstance(a, (tuple, list)) and any(isinstance(b, Node) for b in a) else a for a in plain]
     return f"{node.target} {shape} {plain}"

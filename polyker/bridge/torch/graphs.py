@@ -42,7 +42,9 @@ def backend(
     `options`: those of `pk.options`, for the kernels of this graph. There are no modes. Raises ArgumentError.
     """
     if mode not in (None, "default"):
-        raise failure(BAD_OPTION, name="mode", value=printed(mode), accepted='None; `options` takes those of pk.options')
+        raise failure(
+            BAD_OPTION, name="mode", value=printed(mode), accepted="None; `options` takes those of pk.options"
+        )
     if options is not None and not isinstance(options, Mapping):
         raise failure(BAD_ARGUMENT, name="options", type=type(options).__name__, wanted="a dict of options of polyker")
     given = dict(options or {})
@@ -92,7 +94,9 @@ def compile_graph(
                 record.views += 1
             else:
                 judgement = found.get(node)
-                reason = judgement.reason if judgement is not None and judgement.reason else "nothing to compute with it"
+                reason = (
+                    judgement.reason if judgement is not None and judgement.reason else "nothing to compute with it"
+                )
                 record.stayed[packet(node) or str(node.target), reason] += 1
     fused = fuse_by_partitions(gm, [dict.fromkeys(part) for part in parts]) if parts else gm
     for k in range(len(parts)):

@@ -94,7 +94,7 @@ def _within(index: Subscript, n: int) -> bool:
             return False
         last = t.factor * (t.extent - 1)
         low, high = low + min(last, 0), high + max(last, 0)
-    return bool(0 <= low and high < n)
+    return bool(low >= 0 and high < n)
 
 
 def is_multiple(extent: Extent, n: int) -> bool:

@@ -11,7 +11,7 @@ from polyker.bridge.torch.sizes import SizeNames
 _MAX_SPLITS = 12
 
 
-class Loops:
+class StatementLoops:
     """The loops of one statement, those of its reductions too."""
 
     def __init__(self, sizes: SizeNames) -> None:

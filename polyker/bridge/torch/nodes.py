@@ -13,14 +13,14 @@ from torch.fx import Node
 from polyker.bridge.torch.indices import Unsupported
 from polyker.bridge.torch.kinds import NAMES
 from polyker.bridge.torch.rules import load_all
-from polyker.bridge.torch.rules.table import Result, rule_of
+from polyker.bridge.torch.rules.table import ResultMeta, rule_of
 from polyker.bridge.torch.sizes import extent_of
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 load_all()
 
 
-def result_of(value: Any) -> Result:
+def result_of(value: Any) -> ResultMeta:
     """Return shape and type of a traced tensor; raises Unsupported for what the notation has no tensors for."""
     if not isinstance(value, torch.Tensor):
         raise Unsupported(f"a value that is no tensor ({type(value).__name__})")
@@ -31,11 +31,11 @@ def result_of(value: Any) -> Result:
     shape = [extent_of(n) for n in value.shape]
     if any(n == 0 for n in shape):
         raise Unsupported("a tensor without elements")
-    return Result(shape, value.dtype)
+    return ResultMeta(shape, value.dtype)
 
 
 def results_of(node: Node) -> Any:
-    """Return what a node gives: a Result, or a list of them with None where there is no tensor."""
+    """Return what a node gives: a ResultMeta, or a list of them with None where there is no tensor."""
     value = node.meta["val"]
     if isinstance(value, (tuple, list)):
         return [result_of(v) if isinstance(v, torch.Tensor) and v.numel() != 0 else None for v in value]
@@ -67,7 +67,7 @@ def bound(node: Node, lookup: Callable[[Node], Any]) -> SimpleNamespace:
         return extent_of(value) if isinstance(value, torch.SymInt) else value
 
     found = SimpleNamespace()
-    for k, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for k, argument in enumerate(node.target._schema.arguments):
         value = node.args[k] if k < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
         setattr(found, argument.name, given(value))
     return found
@@ -93,7 +93,7 @@ def operands(node: Node) -> Iterator[Node]:
 
 
 class Judgement(Struct, frozen=True):
-    """Whether a node can be written in the notation: `reason` says why not, None where it can; `statements`: how many it takes."""
+    """Whether a node can be written: `reason` says why not, None where it can; `statements`: how many it takes."""
 
     reason: str | None
     statements: float = 0.0
@@ -113,7 +113,7 @@ def _written_alone(node: Node) -> float:
     """Return how many statements a node takes: half of one where its value may become part of another's."""
     w = Writer()
 
-    def lookup(operand: Node) -> Value | None:
+    def lookup(operand: Node) -> TensorValue | None:
         if operand.meta["val"].numel() == 0:
             return None
         found = result_of(operand.meta["val"])

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from polyker.bridge.torch.indices import Extent, Unsupported
 from polyker.bridge.torch.nodes import is_item, is_symbol, operands, result_of, written
 from polyker.bridge.torch.sizes import SizeNames, atoms, evaluator, extent_of, is_atom, solved
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 
 class Memory(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Memory(Struct, frozen=True):
         """The extents in the order in which they lie in memory, those of what is not dense as they are."""
         return self.shape if self.order is None else [self.shape[d] for d in self.order]
 
-    def as_graph(self, value: Value) -> Value:
+    def as_graph(self, value: TensorValue) -> TensorValue:
         """Return a tensor with extents as they lie in memory as the graph has it."""
         order = self.order
         if order is None or not self.permuted:
@@ -65,9 +65,9 @@ def memory_of(value: Any) -> Memory:
 
 
 class PartText(Struct, frozen=True):
-    """A part as a program. `sizes`: symbols whose values are its first parameters; `symbols`: all that a call needs the values of.
+    """A part as a program. `sizes`: its first parameters; `symbols`: all sizes that a call needs the values of.
 
-    `inputs`: of each argument of the part its memory, or the size that it is; `passed`: positions of those that the program reads.
+    `inputs`: of each argument of the part its memory, or the size that it is; `passed`: positions of those that are read.
     """
 
     text: str
@@ -83,7 +83,7 @@ def program_of(part: GraphModule) -> PartText:
     """Return the program of a part; raises Unsupported."""
     nodes = list(part.graph.nodes)
     ends = part.graph.output_node().args[0]
-    outputs: list[Node] = list(ends) if isinstance(ends, (tuple, list)) else [ends]  # type: ignore[list-item]
+    outputs: list[Node] = list(ends) if isinstance(ends, (tuple, list)) else [ends]
     w = Writer(SizeNames())
     values: dict[Node, Any] = {}
     inputs: list[Memory | Extent] = []
@@ -127,12 +127,12 @@ def _write(w: Writer, nodes: Sequence[Node], outputs: Sequence[Node], values: di
             continue
         if is_item(n):
             source, k = n.args
-            value = values[source][k]  # type: ignore[index]
+            value = values[source][k]
             if value is None:
                 raise Unsupported(f"result {k} of {source} has no rule")
         else:
             value = written(w, n, values.__getitem__)
-        if isinstance(value, Value) and n not in outputs and uses[n] > 1:
+        if isinstance(value, TensorValue) and n not in outputs and uses[n] > 1:
             value = w.cheap(value)
         values[n] = value
 
@@ -156,7 +156,7 @@ def _parameters(w: Writer, passed: Mapping[str, int], inputs: Sequence[Any]) -> 
     return found, [s for s in w.sizes.names if s not in plain]
 
 
-def _output(w: Writer, value: Value, memory: Memory, taken: set[str]) -> str:
+def _output(w: Writer, value: TensorValue, memory: Memory, taken: set[str]) -> str:
     """Return the name of the tensor that an output is, stored in the order of its memory."""
     if not memory.permuted:
         found = w.stored(value)
@@ -164,7 +164,9 @@ def _output(w: Writer, value: Value, memory: Memory, taken: set[str]) -> str:
             found = w.assign(w.tensor(value.shape, value.dtype), value.read)
         return found.name or ""
     order = memory.order or ()
-    moved = value.view([memory.shape[d] for d in order], lambda index: [index[order.index(d)] for d in range(len(order))])
+    moved = value.view(
+        [memory.shape[d] for d in order], lambda index: [index[order.index(d)] for d in range(len(order))]
+    )
     return w.assign(w.tensor(moved.shape, moved.dtype), moved.read).name or ""
 
 

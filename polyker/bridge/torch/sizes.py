@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from polyker.bridge.torch.indices import Extent, Unsupported
@@ -36,7 +36,7 @@ class SizeNames:
 
     def name(self, atom: Any) -> str:
         """Return the name of a symbol or of a product of symbols."""
-        if not (atom.is_Symbol or (atom.is_Mul or atom.is_Pow) and all(s.is_Symbol for s in atom.as_powers_dict())):
+        if not (atom.is_Symbol or ((atom.is_Mul or atom.is_Pow) and all(s.is_Symbol for s in atom.as_powers_dict()))):
             raise Unsupported(f"a size is {atom}")
         return self.names.setdefault(atom, f"n{len(self.names)}")
 
@@ -58,10 +58,7 @@ class SizeNames:
 def solved(atom: Any, shapes: Sequence[Sequence[Extent] | Extent]) -> Callable[[Sequence[Any]], int] | None:
     """Return what reads a size from arguments of such shapes (a scalar's is its own value), None where nothing gives it."""
     places = [
-        (k, d, extent)
-        for k, shape in enumerate(shapes)
-        for d, extent in (enumerate(shape) if isinstance(shape, list) else [(None, shape)])
-        if atoms(extent) == [atom]
+        (k, d, extent) for k, shape in enumerate(shapes) for d, extent in _extents(shape) if atoms(extent) == [atom]
     ]
     for k, d, extent in sorted(places, key=lambda p: bool(p[2] != atom)):
         terms = extent.expand().as_coefficients_dict()
@@ -80,6 +77,10 @@ def solved(atom: Any, shapes: Sequence[Sequence[Extent] | Extent]) -> Callable[[
         return found
 
     return product
+
+
+def _extents(shape: Sequence[Extent] | Extent) -> Iterable[tuple[int | None, Extent]]:
+    return enumerate(shape) if isinstance(shape, list) else [(None, shape)]
 
 
 def _reader(k: int, d: int | None, factor: int, rest: int) -> Callable[[Sequence[Any]], int]:

@@ -10,17 +10,17 @@ from msgspec import Struct
 
 from polyker.bridge.torch.indices import Extent, Subscript, is_one, viewed
 from polyker.bridge.torch.kinds import NAMES, converted
-from polyker.bridge.torch.loops import Loops
+from polyker.bridge.torch.loops import StatementLoops
 from polyker.bridge.torch.sizes import SizeNames
 
 # Operations that a statement may compute for an element before the value is stored.
 MAX_INLINE_OPERATIONS = 24
 
 _NAME = re.compile(r"\bt\d+(?=\[)")
-ReadAt: TypeAlias = Callable[[Loops, list[Subscript]], str]
+ReadAt: TypeAlias = Callable[[StatementLoops, list[Subscript]], str]
 
 
-class Value(Struct, frozen=True, eq=False):
+class TensorValue(Struct, frozen=True, eq=False):
     """A tensor: what its element at some subscripts is, as text.
 
     `work`: operations that computing an element takes, 0 of what is stored and of views of it. `name`: of what is stored just so.
@@ -32,11 +32,11 @@ class Value(Struct, frozen=True, eq=False):
     work: int = 0
     name: str | None = None
 
-    def view(self, shape: Sequence[Extent], at: Callable[[list[Subscript]], list[Subscript]]) -> Value:
+    def view(self, shape: Sequence[Extent], at: Callable[[list[Subscript]], list[Subscript]]) -> TensorValue:
         """Return a view of another shape; `at` gives the subscripts here for those there."""
-        return Value(list(shape), self.dtype, lambda loops, index: self.read(loops, at(index)), self.work)
+        return TensorValue(list(shape), self.dtype, lambda loops, index: self.read(loops, at(index)), self.work)
 
-    def reshaped(self, shape: Sequence[Extent]) -> Value:
+    def reshaped(self, shape: Sequence[Extent]) -> TensorValue:
         """Return it in another shape, row-major."""
         new = list(shape)
         return self.view(new, lambda index: viewed(self.shape, new, index))
@@ -46,16 +46,16 @@ class Value(Struct, frozen=True, eq=False):
         tail = index[len(index) - len(self.shape) :]
         return [Subscript() if is_one(n) else i for i, n in zip(tail, self.shape, strict=True)]
 
-    def broadcast(self, shape: Sequence[Extent]) -> Value:
+    def broadcast(self, shape: Sequence[Extent]) -> TensorValue:
         """Return it broadcast to a shape."""
         return self.view(shape, self.aligned)
 
-    def cast(self, dtype: Any) -> Value:
+    def cast(self, dtype: Any) -> TensorValue:
         """Return it in another type."""
         if dtype == self.dtype:
             return self
         of = self.dtype
-        return Value(
+        return TensorValue(
             self.shape, dtype, lambda loops, index: converted(self.read(loops, index), of, dtype), self.work + 1
         )
 
@@ -67,19 +67,19 @@ class Writer:
         self.sizes = sizes or SizeNames()
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
-        self._stored: dict[int, tuple[Value, Value]] = {}
+        self._stored: dict[int, tuple[TensorValue, TensorValue]] = {}
 
-    def tensor(self, shape: Sequence[Extent], dtype: Any) -> Value:
+    def tensor(self, shape: Sequence[Extent], dtype: Any) -> TensorValue:
         """Return a fresh stored tensor, declared, with no statement yet."""
         name = f"t{len(self.declared)}"
         extents = list(shape)
         shown = ", ".join(map(self.sizes.text, extents))
         self.declared[name] = f"{name}: {NAMES[dtype]}[{shown}]"
 
-        def read(loops: Loops, index: list[Subscript]) -> str:
+        def read(loops: StatementLoops, index: list[Subscript]) -> str:
             return f"{name}[{self.subscripts(index)}]"
 
-        return Value(extents, dtype, read, name=name)
+        return TensorValue(extents, dtype, read, name=name)
 
     def subscripts(self, index: Sequence[Subscript]) -> str:
         """Return subscripts as text."""
@@ -87,14 +87,14 @@ class Writer:
 
     def assign(
         self,
-        target: Value,
+        target: TensorValue,
         make: ReadAt,
         op: str = "=",
         shape: Sequence[Extent] | None = None,
         place: Callable[[list[Subscript]], list[Subscript]] | None = None,
-    ) -> Value:
+    ) -> TensorValue:
         """Write `target[…] op …` over a shape, by default the target's; `place` gives the target's subscripts for the loops'."""
-        loops = Loops(self.sizes)
+        loops = StatementLoops(self.sizes)
         over = target.shape if shape is None else list(shape)
 
         def text() -> str:
@@ -110,7 +110,7 @@ class Writer:
         self.lines.append(loops.linear(text))
         return target
 
-    def stored(self, value: Value) -> Value:
+    def stored(self, value: TensorValue) -> TensorValue:
         """Return a value as a tensor of its own, stored by a statement unless it is one."""
         if value.name is not None:
             return value
@@ -131,6 +131,6 @@ class Writer:
                 kept.append(line)
         return kept[::-1], used
 
-    def cheap(self, value: Value, work: int = 0) -> Value:
+    def cheap(self, value: TensorValue, work: int = 0) -> TensorValue:
         """Return a value that may be read more than once: one that takes more than `work` operations is stored."""
         return self.stored(value) if value.work > work else value

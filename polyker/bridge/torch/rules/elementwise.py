@@ -10,9 +10,9 @@ import torch
 
 from polyker.bridge.torch.indices import Subscript, Unsupported
 from polyker.bridge.torch.kinds import converted, literal, wide
-from polyker.bridge.torch.loops import Loops
-from polyker.bridge.torch.rules.table import RULES, Result, Rule, rule
-from polyker.bridge.torch.writer import MAX_INLINE_OPERATIONS, Value, Writer
+from polyker.bridge.torch.loops import StatementLoops
+from polyker.bridge.torch.rules.table import RULES, ResultMeta, Rule, rule
+from polyker.bridge.torch.writer import MAX_INLINE_OPERATIONS, TensorValue, Writer
 
 # Operands are converted to the type of the result (of 16 bits: to f32).
 ARITHMETIC = {
@@ -109,7 +109,7 @@ LOGICAL = {
 _TRUTHS = ("condition", "mask")
 
 
-def computed(w: Writer, out: Result, form: str, compute: Any = None, /, **operands: Any) -> Value:
+def computed(w: Writer, out: ResultMeta, form: str, compute: Any = None, /, **operands: Any) -> TensorValue:
     """Return the value of a form over operands, values or numbers, computed in a type and given in the result's."""
     within = wide(out.dtype) if compute is None else compute
     fields = re.findall(r"\{(\w+)\}", form)
@@ -117,17 +117,17 @@ def computed(w: Writer, out: Result, form: str, compute: Any = None, /, **operan
     values = {}
     for name in dict.fromkeys(fields):
         value = operands[name]
-        if isinstance(value, Value):
+        if isinstance(value, TensorValue):
             again = fields.count(name) > 1 or value.shape != out.shape
             value = w.cheap(value, (2 if fields.count(name) > 1 else 0) if again else MAX_INLINE_OPERATIONS - work)
             work += value.work
         values[name] = value
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         shown = {}
         for name, value in values.items():
             to = torch.bool if name in _TRUTHS else within
-            if isinstance(value, Value):
+            if isinstance(value, TensorValue):
                 shown[name] = converted(value.read(loops, value.aligned(index)), value.dtype, to)
             elif isinstance(value, (bool, int, float)):
                 shown[name] = literal(value, to)
@@ -135,10 +135,10 @@ def computed(w: Writer, out: Result, form: str, compute: Any = None, /, **operan
                 shown[name] = converted(loops.sizes.text(value), torch.int64, to)
         return converted(f"({form.format(**shown)})", bool_or(within, out), out.dtype)
 
-    return Value(out.shape, out.dtype, read, max(work, 1))
+    return TensorValue(out.shape, out.dtype, read, max(work, 1))
 
 
-def bool_or(within: Any, out: Result) -> Any:
+def bool_or(within: Any, out: ResultMeta) -> Any:
     """Return the type that a form gives: a comparison's is bool, whatever it compares."""
     return torch.bool if out.dtype == torch.bool else within
 
@@ -147,7 +147,7 @@ def common(operands: list[Any]) -> Any:
     """Return the type that torch compares operands in."""
     found: Any = None
     for value in operands:
-        if isinstance(value, Value):
+        if isinstance(value, TensorValue):
             one: Any = torch.empty((1,) * min(len(value.shape), 1), dtype=value.dtype)
         elif isinstance(value, (bool, int, float)):
             one = value
@@ -161,9 +161,10 @@ def common(operands: list[Any]) -> Any:
 
 
 def _arithmetic(form: str) -> Rule:
-    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    def write(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
         if not out.dtype.is_floating_point and re.match("(?:round|ceil|floor|trunc)", form):
-            return a.self
+            x: TensorValue = a.self
+            return x
         if getattr(a, "decimals", 0):
             raise Unsupported("rounding to decimals")
         return computed(w, out, form, **vars(a))
@@ -172,7 +173,7 @@ def _arithmetic(form: str) -> Rule:
 
 
 def _compared(form: str) -> Rule:
-    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    def write(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
         return computed(w, out, form, wide(common(list(vars(a).values()))), **vars(a))
 
     return write
@@ -188,7 +189,7 @@ RULES.update({name: _logical(form) for name, form in LOGICAL.items()})
 
 
 def _sum(sign: str) -> Rule:
-    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    def write(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
         factor = "" if a.alpha == 1 else "{alpha} * "
         return computed(w, out, f"{{self}} {sign} {factor}{{other}}", **vars(a))
 
@@ -199,7 +200,7 @@ RULES |= {"add": _sum("+"), "sub": _sum("-")}
 
 
 @rule("pow")
-def _pow(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _pow(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     e = a.exponent
     if isinstance(e, (int, float)) and not isinstance(e, bool) and float(e).is_integer() and 0 <= e < 1 << 20:
         return computed(w, out, f"{{self}} ** {int(e)}", self=a.self)
@@ -209,7 +210,7 @@ def _pow(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
-def _div(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _div(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if a.rounding_mode == "floor":
         return computed(w, out, "{self} // {other}", **vars(a))
     if a.rounding_mode == "trunc" and out.dtype.is_floating_point:
@@ -220,7 +221,7 @@ def _div(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("clamp", "clamp_min", "clamp_max")
-def _clamp(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _clamp(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     form = "{self}"
     if getattr(a, "min", None) is not None:
         form = f"maximum({form}, {{min}})"
@@ -230,7 +231,7 @@ def _clamp(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("elu")
-def _elu(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _elu(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     form = "{scale} * where({self} > 0, {self}, {alpha} * expm1({self} * {input_scale}))"
     return computed(w, out, form, **vars(a))
 
@@ -239,7 +240,7 @@ _ROOT, _CUBE = 0.7978845608028654, 0.044715  # of the approximation of gelu by t
 
 
 @rule("gelu")
-def _gelu(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _gelu(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if a.approximate == "none":
         return computed(w, out, "gelu({self})", self=a.self)
     form = f"0.5 * {{self}} * (1 + tanh({_ROOT} * ({{self}} + {_CUBE} * {{self}} * {{self}} * {{self}})))"
@@ -247,13 +248,13 @@ def _gelu(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("gelu_backward")
-def _gelu_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _gelu_backward(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if a.approximate == "none":
         density = "0.3989422804014327 * exp(-0.5 * {self} * {self})"
         form = f"{{grad_output}} * (0.5 * (1 + erf(0.7071067811865476 * {{self}})) + {{self}} * {density})"
         return computed(w, out, form, **vars(a))
     x = w.cheap(a.self, 1)
-    inner = Result(out.shape, wide(out.dtype))
+    inner = ResultMeta(out.shape, wide(out.dtype))
     t = w.stored(computed(w, inner, f"tanh({_ROOT} * ({{x}} + {_CUBE} * {{x}} * {{x}} * {{x}}))", x=x))
     slope = f"{_ROOT} * (1 + {3 * _CUBE} * {{x}} * {{x}})"
     form = f"{{g}} * (0.5 * (1 + {{t}}) + 0.5 * {{x}} * (1 - {{t}} * {{t}}) * {slope})"
@@ -261,5 +262,6 @@ def _gelu_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("clone", "_to_copy", "convert_element_type", "alias", "detach", "lift_fresh_copy", "contiguous")
-def _copy(w: Writer, a: SimpleNamespace, out: Result) -> Value:
-    return a.self.cast(out.dtype)
+def _copy(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
+    x: TensorValue = a.self
+    return x.cast(out.dtype)

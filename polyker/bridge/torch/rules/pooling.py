@@ -10,9 +10,9 @@ import torch
 
 from polyker.bridge.torch.indices import Subscript, Term, Unsupported
 from polyker.bridge.torch.kinds import converted, literal, wide
-from polyker.bridge.torch.loops import Loops
-from polyker.bridge.torch.rules.table import Result, rule
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.loops import StatementLoops
+from polyker.bridge.torch.rules.table import ResultMeta, rule
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 
 def _each(values: Any, count: int, default: Sequence[int] = ()) -> list[int]:
@@ -20,7 +20,7 @@ def _each(values: Any, count: int, default: Sequence[int] = ()) -> list[int]:
     return found * count if len(found) == 1 else found
 
 
-def window(w: Writer, out: Result, x: Value, a: SimpleNamespace, name: str, outside: str) -> Value:
+def window(w: Writer, out: ResultMeta, x: TensorValue, a: SimpleNamespace, name: str, outside: str) -> TensorValue:
     """Return a reduction over windows of the last dimensions; `outside`: what is read out of bounds."""
     kernel = list(a.kernel_size)
     space = len(kernel)
@@ -30,7 +30,7 @@ def window(w: Writer, out: Result, x: Value, a: SimpleNamespace, name: str, outs
     padded = any(pad) or a.ceil_mode
     x = w.stored(x.cast(within) if x.dtype != within else x) if padded else w.cheap(x)
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         def body(ks: list[Subscript]) -> str:
             place = index[len(index) - space :]
             at = [
@@ -48,16 +48,22 @@ def window(w: Writer, out: Result, x: Value, a: SimpleNamespace, name: str, outs
 
 
 @rule("max_pool2d_with_indices")
-def _max_pool(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value | None, ...]:
+def _max_pool(w: Writer, a: SimpleNamespace, out: Sequence[ResultMeta]) -> tuple[TensorValue | None, ...]:
     if not out[0].dtype.is_floating_point:
         raise Unsupported("pooling of integers")
     return window(w, out[0], a.self, a, "max", "-inf"), _places(w, out[1], a)
 
 
-def _places(w: Writer, out: Result, a: SimpleNamespace) -> Value:
+def _in_window(number: str, kernel: Sequence[int]) -> list[Subscript]:
+    """Return row and column in a window of its element of this number."""
+    row, column = Term(f"({number}//{kernel[1]})", 1, kernel[0]), Term(f"({number}%{kernel[1]})", 1, kernel[1])
+    return [Subscript((row,)), Subscript((column,))]
+
+
+def _places(w: Writer, out: ResultMeta, a: SimpleNamespace) -> TensorValue:
     """Return where in its plane each window has its maximum: a row-major number."""
-    (high, wide_), kernel = a.self.shape[-2:], list(a.kernel_size) * (2 // len(a.kernel_size))
-    if not isinstance(wide_, int):
+    width, kernel = a.self.shape[-1], list(a.kernel_size) * (2 // len(a.kernel_size))
+    if not isinstance(width, int):
         raise Unsupported("places in planes whose width is a symbol")
     stride, pad, dilation = _each(a.stride, 2, kernel), _each(a.padding, 2), _each(a.dilation, 2)
     x = w.stored(a.self)
@@ -66,25 +72,25 @@ def _places(w: Writer, out: Result, a: SimpleNamespace) -> Value:
         both = zip(index[-2:], inner, stride, dilation, pad, strict=True)
         return [i.times(s).plus(k.times(d)).plus(-p) for i, k, s, d, p in both]
 
-    def chosen(loops: Loops, index: list[Subscript]) -> str:
+    def chosen(loops: StatementLoops, index: list[Subscript]) -> str:
         (k,), ranges = loops.reduced([kernel[0] * kernel[1]])
         if not ranges:
             return "i64(0)"
-        inner = [Subscript((Term(f"({k.text()}//{kernel[1]})", 1, kernel[0]),)), Subscript((Term(f"({k.text()}%{kernel[1]})", 1, kernel[1]),))]
+        inner = _in_window(k.text(), kernel)
         return f"argmax[{ranges[0]}]({x.name}[{w.subscripts([*index[:-2], *at(index, inner)])}; pad=-inf])"
 
     number = w.assign(w.tensor(out.shape, torch.int64), chosen)
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         k = number.read(loops, index)
-        row, column = at(index, [Subscript((Term(f"({k}//{kernel[1]})", 1, high),)), Subscript((Term(f"({k}%{kernel[1]})", 1, wide_),))])
-        return f"(({row.text()}) * {wide_} + {column.text()})"
+        row, column = at(index, _in_window(k, kernel))
+        return f"(({row.text()}) * {width} + {column.text()})"
 
-    return Value(out.shape, out.dtype, read, 6)
+    return TensorValue(out.shape, out.dtype, read, 6)
 
 
 @rule("max_pool2d_with_indices_backward")
-def _max_pool_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _max_pool_backward(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     within, g, places = wide(out.dtype), w.cheap(a.grad_output, 1), w.stored(a.indices)
     flat = w.tensor([*out.shape[:-2], out.shape[-2] * out.shape[-1]], within)
     w.assign(flat, lambda loops, index: converted(literal(0, within), None, within))
@@ -97,7 +103,7 @@ def _max_pool_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def _avg_pool(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _avg_pool(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if a.ceil_mode or (any(a.padding) and not a.count_include_pad):
         raise Unsupported("averages of windows that are cut off")
     if not out.dtype.is_floating_point:
@@ -106,8 +112,8 @@ def _avg_pool(w: Writer, a: SimpleNamespace, out: Result) -> Value:
     for n in a.kernel_size:
         count *= n
     divisor = getattr(a, "divisor_override", None) or count
-    total = window(w, Result(out.shape, wide(out.dtype)), a.self, a, "sum", literal(0, out.dtype))
-    return Value(
+    total = window(w, ResultMeta(out.shape, wide(out.dtype)), a.self, a, "sum", literal(0, out.dtype))
+    return TensorValue(
         out.shape,
         out.dtype,
         lambda loops, index: converted(f"({total.read(loops, index)} / {divisor})", wide(out.dtype), out.dtype),

@@ -8,36 +8,36 @@ from typing import Any
 
 from polyker.bridge.torch.indices import Extent, Subscript, Unsupported
 from polyker.bridge.torch.kinds import converted, literal, wide
-from polyker.bridge.torch.loops import Loops
+from polyker.bridge.torch.loops import StatementLoops
 from polyker.bridge.torch.rules.elementwise import computed
-from polyker.bridge.torch.rules.table import Result, rule
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.rules.table import ResultMeta, rule
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 
 def summed(
     w: Writer,
-    out: Result,
+    out: ResultMeta,
     extents: list[Extent],
-    body: Callable[[Loops, list[Subscript], list[Subscript]], str],
-) -> Value:
+    body: Callable[[StatementLoops, list[Subscript], list[Subscript]], str],
+) -> TensorValue:
     """Return a stored sum: `body` gives a term at the result's and the reduced subscripts; of 16 bits it is made in f32."""
     within = wide(out.dtype)
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         return loops.reduction("sum", extents, lambda ks: body(loops, index, ks))
 
     total = w.assign(w.tensor(out.shape, within), read)
     return total.cast(out.dtype)
 
 
-def product(w: Writer, out: Result, a: Value, b: Value) -> Value:
+def product(w: Writer, out: ResultMeta, a: TensorValue, b: TensorValue) -> TensorValue:
     """Return the product of two matrices, or of batches of them; what is a vector has no row, or no column."""
     a, b = w.cheap(a), w.cheap(b)
     within = wide(out.dtype)
     batch = max(len(a.shape), len(b.shape)) - 2
     row, column = len(a.shape) > 1, len(b.shape) > 1
 
-    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+    def term(loops: StatementLoops, index: list[Subscript], ks: list[Subscript]) -> str:
         lead = index[: max(batch, 0)]
         left = [*lead, *index[len(lead) : len(lead) + row], *ks]
         right = [*lead, *ks, *index[len(index) - column :]] if column else [*lead, *ks]
@@ -48,32 +48,32 @@ def product(w: Writer, out: Result, a: Value, b: Value) -> Value:
 
 
 @rule("mm")
-def _mm(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _mm(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return product(w, out, a.self, a.mat2)
 
 
 @rule("bmm")
-def _bmm(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _bmm(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return product(w, out, a.self, a.mat2)
 
 
 @rule("mv")
-def _mv(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _mv(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return product(w, out, a.self, a.vec)
 
 
 @rule("dot", "vdot")
-def _dot(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _dot(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return product(w, out, a.self, a.tensor if hasattr(a, "tensor") else a.other)
 
 
 @rule("addmm", "baddbmm", "addmv", "addbmm")
-def _added(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _added(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     names = [n for n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec") if hasattr(a, n)]
     left, right = (getattr(a, n) for n in names)
     if len(left.shape) == 3 and len(out.shape) == 2:
         raise Unsupported("a sum of products of matrices")
-    total = product(w, Result(out.shape, wide(out.dtype)), left, right)
+    total = product(w, ResultMeta(out.shape, wide(out.dtype)), left, right)
     form = "{p}" if a.alpha == 1 else "{alpha} * {p}"
     if a.beta != 0:
         form += " + {c}" if a.beta == 1 else " + {beta} * {c}"
@@ -81,7 +81,7 @@ def _added(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("convolution")
-def _convolution(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _convolution(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if a.transposed:
         value = _transposed_convolution(w, a, out)
     else:
@@ -98,7 +98,7 @@ def _each(values: Any, count: int) -> list[int]:
     return found * count if len(found) == 1 else found
 
 
-def convolved(w: Writer, out: Result, x: Value, k: Value, a: SimpleNamespace) -> Value:
+def convolved(w: Writer, out: ResultMeta, x: TensorValue, k: TensorValue, a: SimpleNamespace) -> TensorValue:
     """Return a convolution in groups."""
     space = len(out.shape) - 2
     stride, pad, dilation = (_each(v, space) for v in (a.stride, a.padding, a.dilation))
@@ -110,29 +110,31 @@ def convolved(w: Writer, out: Result, x: Value, k: Value, a: SimpleNamespace) ->
     filters = k.shape[0] // a.groups
     zero = literal(0, x.dtype)
 
-    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+    def term(loops: StatementLoops, index: list[Subscript], ks: list[Subscript]) -> str:
         n, f, *place = index
         at = [
             i.times(s).plus(r.times(d)).plus(-p)
             for i, r, s, d, p in zip(place, ks[1:], stride, dilation, pad, strict=True)
         ]
         channel = ks[0] if a.groups == 1 else f.divided(filters)[0].times(each).plus(ks[0])
-        read = f"{x.name}[{w.subscripts([n, channel, *at])}; pad={zero}]" if padded else x.read(loops, [n, channel, *at])
+        read = (
+            f"{x.name}[{w.subscripts([n, channel, *at])}; pad={zero}]" if padded else x.read(loops, [n, channel, *at])
+        )
         weight = k.read(loops, [f, ks[0], *ks[1:]])
         return f"{converted(read, x.dtype, within)} * {converted(weight, k.dtype, within)}"
 
     return summed(w, out, k.shape[1:], term)
 
 
-def _transposed_convolution(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _transposed_convolution(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     space = len(out.shape) - 2
     stride, pad, dilation = (_each(v, space) for v in (a.stride, a.padding, a.dilation))
     return input_gradient(w, out, a.input, a.weight, (stride, pad, dilation), a.groups)
 
 
 def input_gradient(
-    w: Writer, out: Result, g: Value, k: Value, how: tuple[list[int], list[int], list[int]], groups: int
-) -> Value:
+    w: Writer, out: ResultMeta, g: TensorValue, k: TensorValue, how: tuple[list[int], list[int], list[int]], groups: int
+) -> TensorValue:
     """Return the gradient of a convolution by its input, which is a transposed convolution.
 
     With stride 1 it is a convolution with the flipped kernel; else each term is added where it belongs.
@@ -143,12 +145,12 @@ def input_gradient(
     filters = k.shape[0] // groups
     zero = literal(0, g.dtype)
 
-    def times(loops: Loops, read: str, weight: list[Subscript]) -> str:
+    def times(loops: StatementLoops, read: str, weight: list[Subscript]) -> str:
         return f"{converted(read, g.dtype, within)} * {converted(k.read(loops, weight), k.dtype, within)}"
 
     if all(s == 1 for s in stride):
 
-        def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+        def term(loops: StatementLoops, index: list[Subscript], ks: list[Subscript]) -> str:
             n, c, *place = index
             group, inner = (Subscript(), c) if groups == 1 else c.divided(each)
             f = group.times(filters).plus(ks[0])
@@ -159,7 +161,9 @@ def input_gradient(
     if not all(isinstance(n, int) for n in out.shape[2:]):
         raise Unsupported("a transposed convolution with strides over a symbol")
     # Places that the kernel reaches outside are part of the sum, and are not read after it.
-    reach = [s * (n - 1) + d * (r - 1) + 1 for n, r, s, d in zip(g.shape[2:], k.shape[2:], stride, dilation, strict=True)]
+    reach = [
+        s * (n - 1) + d * (r - 1) + 1 for n, r, s, d in zip(g.shape[2:], k.shape[2:], stride, dilation, strict=True)
+    ]
     whole = [max(r, n + p) for r, n, p in zip(reach, out.shape[2:], pad, strict=True)]
     target = w.tensor([out.shape[0], out.shape[1], *whole], within)
     w.assign(target, lambda loops, index: converted(literal(0, within), None, within))
@@ -168,10 +172,13 @@ def input_gradient(
     def place(index: list[Subscript]) -> list[Subscript]:
         n, f, inner = index[:3]
         group = Subscript() if groups == 1 else f.divided(filters)[0]
-        at = [i.times(s).plus(r.times(d)) for i, r, s, d in zip(index[3 : 3 + space], index[3 + space :], stride, dilation, strict=True)]
+        at = [
+            i.times(s).plus(r.times(d))
+            for i, r, s, d in zip(index[3 : 3 + space], index[3 + space :], stride, dilation, strict=True)
+        ]
         return [n, group.times(each).plus(inner), *at]
 
-    def added(loops: Loops, index: list[Subscript]) -> str:
+    def added(loops: StatementLoops, index: list[Subscript]) -> str:
         n, f, inner = index[:3]
         return times(loops, g.read(loops, [n, f, *index[3 : 3 + space]]), [f, inner, *index[3 + space :]])
 
@@ -181,12 +188,12 @@ def input_gradient(
 
 
 @rule("convolution_backward")
-def _convolution_backward(w: Writer, a: SimpleNamespace, out: Any) -> tuple[Value | None, ...]:
+def _convolution_backward(w: Writer, a: SimpleNamespace, out: Any) -> tuple[TensorValue | None, ...]:
     if a.transposed:
         raise Unsupported("gradients of a transposed convolution")
     space = len(a.weight.shape) - 2
     how = _each(a.stride, space), _each(a.padding, space), _each(a.dilation, space)
-    found: list[Value | None] = [None, None, None]
+    found: list[TensorValue | None] = [None, None, None]
     if a.output_mask[0]:
         found[0] = input_gradient(w, out[0], a.grad_output, a.weight, how, a.groups)
     if a.output_mask[1]:
@@ -198,13 +205,15 @@ def _convolution_backward(w: Writer, a: SimpleNamespace, out: Any) -> tuple[Valu
     return tuple(found)
 
 
-def _by_weight(w: Writer, out: Result, a: SimpleNamespace, how: tuple[list[int], list[int], list[int]]) -> Value:
+def _by_weight(
+    w: Writer, out: ResultMeta, a: SimpleNamespace, how: tuple[list[int], list[int], list[int]]
+) -> TensorValue:
     stride, pad, dilation = how
     g, x, within = w.cheap(a.grad_output), w.stored(a.input) if any(pad) else w.cheap(a.input), wide(out.dtype)
     zero = literal(0, x.dtype)
     filters, each = g.shape[1] // a.groups, a.weight.shape[1]
 
-    def term(loops: Loops, index: list[Subscript], ks: list[Subscript]) -> str:
+    def term(loops: StatementLoops, index: list[Subscript], ks: list[Subscript]) -> str:
         f, c, *kernel = index
         if a.groups != 1:
             c = f.divided(filters)[0].times(each).plus(c)

@@ -10,13 +10,22 @@ import torch
 
 from polyker.bridge.torch.indices import Extent, Subscript, Term, Unsupported
 from polyker.bridge.torch.kinds import converted, literal, wide
-from polyker.bridge.torch.loops import Loops
+from polyker.bridge.torch.loops import StatementLoops
 from polyker.bridge.torch.rules.elementwise import computed
-from polyker.bridge.torch.rules.table import RULES, Result, Rule, rule
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.rules.table import RULES, ResultMeta, Rule, rule
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 # Reductions of the notation by those of torch; the type of the terms is the result's, but for truth values.
-REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "max": "max", "min": "min", "prod": "prod", "logsumexp": "logsumexp"}  # fmt: skip
+REDUCTIONS = {
+    "sum": "sum",
+    "mean": "mean",
+    "amax": "max",
+    "amin": "min",
+    "max": "max",
+    "min": "min",
+    "prod": "prod",
+    "logsumexp": "logsumexp",
+}
 TRUTHS = {"any": "any", "all": "all"}
 
 
@@ -27,14 +36,14 @@ def dims_of(given: Any, rank: int) -> list[int]:
     return sorted(d % rank if rank else 0 for d in ([given] if isinstance(given, int) else given))
 
 
-def reduced(w: Writer, out: Result, x: Value, dims: Sequence[int], name: str, *, keep: bool) -> Value:
+def reduced(w: Writer, out: ResultMeta, x: TensorValue, dims: Sequence[int], name: str, *, keep: bool) -> TensorValue:
     """Return a stored reduction of a value along dimensions; `out` has its type."""
     if not x.shape:
         return x.cast(out.dtype)
     rank = len(x.shape)
     outer = [d for d in range(rank) if d not in dims]
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         kept = [index[d] for d in outer] if keep else index
 
         def body(ks: list[Subscript]) -> str:
@@ -47,18 +56,18 @@ def reduced(w: Writer, out: Result, x: Value, dims: Sequence[int], name: str, *,
     return w.assign(w.tensor(out.shape, out.dtype), read)
 
 
-def along(x: Value, dims: Sequence[int], dtype: Any) -> Result:
+def along(x: TensorValue, dims: Sequence[int], dtype: Any) -> ResultMeta:
     """Return shape and type of a reduction that keeps its dimensions."""
-    return Result([1 if d in dims else n for d, n in enumerate(x.shape)], dtype)
+    return ResultMeta([1 if d in dims else n for d, n in enumerate(x.shape)], dtype)
 
 
 def _reduction(name: str) -> Rule:
-    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    def write(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
         if isinstance(out, list):
             raise Unsupported("values with their indices")
         dims = dims_of(getattr(a, "dim", None), len(a.self.shape))
         keep = bool(getattr(a, "keepdim", False))
-        within = Result(out.shape, torch.bool if name in TRUTHS else wide(out.dtype))
+        within = ResultMeta(out.shape, torch.bool if name in TRUTHS else wide(out.dtype))
         return reduced(w, within, a.self, dims, name, keep=keep).cast(out.dtype)
 
     return write
@@ -68,7 +77,7 @@ RULES |= {name: _reduction(form) for name, form in (REDUCTIONS | TRUTHS).items()
 
 
 def _extremum(name: str) -> Rule:
-    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+    def write(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
         x = a.self
         if a.dim is None:
             count: Extent = 1
@@ -79,7 +88,7 @@ def _extremum(name: str) -> Rule:
         dim = (a.dim or 0) % max(rank, 1)
         outer = [d for d in range(rank) if d != dim]
 
-        def read(loops: Loops, index: list[Subscript]) -> str:
+        def read(loops: StatementLoops, index: list[Subscript]) -> str:
             kept = [index[d] for d in outer] if a.keepdim and a.dim is not None else index
             (k,), ranges = loops.reduced([x.shape[dim]])
             if not ranges:
@@ -97,19 +106,19 @@ RULES |= {"argmax": _extremum("argmax"), "argmin": _extremum("argmin")}
 
 
 @rule("linalg_vector_norm")
-def _vector_norm(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _vector_norm(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if a.ord not in (1, 2):
         raise Unsupported(f"the norm of order {a.ord}")
     dims = dims_of(a.dim, len(a.self.shape))
-    full = Result(a.self.shape, wide(out.dtype))
+    full = ResultMeta(a.self.shape, wide(out.dtype))
     terms = computed(w, full, "abs({x})" if a.ord == 1 else "{x} * {x}", x=a.self)
-    total = reduced(w, Result(out.shape, full.dtype), terms, dims, "sum", keep=a.keepdim)
+    total = reduced(w, ResultMeta(out.shape, full.dtype), terms, dims, "sum", keep=a.keepdim)
     return computed(w, out, "{x}" if a.ord == 1 else "sqrt({x})", x=total)
 
 
-def squares(w: Writer, x: Value, dims: Sequence[int], mean: Value) -> Value:
+def squares(w: Writer, x: TensorValue, dims: Sequence[int], mean: TensorValue) -> TensorValue:
     """Return the mean of the squared distances from a mean, dimensions kept, in the type of the mean."""
-    shape = Result(x.shape, mean.dtype)
+    shape = ResultMeta(x.shape, mean.dtype)
     return reduced(
         w,
         along(x, dims, mean.dtype),
@@ -121,7 +130,7 @@ def squares(w: Writer, x: Value, dims: Sequence[int], mean: Value) -> Value:
 
 
 @rule("var", "var_mean")
-def _var(w: Writer, a: SimpleNamespace, out: Any) -> Value | tuple[Value, ...]:
+def _var(w: Writer, a: SimpleNamespace, out: Any) -> TensorValue | tuple[TensorValue, ...]:
     first = out[0] if isinstance(out, list) else out
     x, within = w.cheap(a.self, 1), wide(first.dtype)
     dims = dims_of(a.dim, len(x.shape))
@@ -140,12 +149,12 @@ def _var(w: Writer, a: SimpleNamespace, out: Any) -> Value | tuple[Value, ...]:
     return (scaled, mean.reshaped(first.shape).cast(first.dtype)) if isinstance(out, list) else scaled
 
 
-def _softmax(w: Writer, a: SimpleNamespace, out: Result, *, log: bool) -> Value:
+def _softmax(w: Writer, a: SimpleNamespace, out: ResultMeta, *, log: bool) -> TensorValue:
     within = wide(out.dtype)
     if not a.self.shape:
         raise Unsupported("a softmax of a number")
     x, dims = w.cheap(a.self), [a.dim % len(a.self.shape)]
-    row, full = along(x, dims, within), Result(x.shape, within)
+    row, full = along(x, dims, within), ResultMeta(x.shape, within)
     top = reduced(w, row, x, dims, "max", keep=True)
     if log:
         terms = computed(w, full, "exp({x} - {m})", x=x, m=top)
@@ -163,16 +172,16 @@ RULES |= {
 
 
 @rule("_softmax_backward_data")
-def _softmax_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _softmax_backward(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     within, dims = wide(out.dtype), [a.dim % len(out.shape)]
     g, y = w.cheap(a.grad_output, 1), w.cheap(a.output, 1)
-    both = computed(w, Result(out.shape, within), "{g} * {y}", g=g, y=y)
+    both = computed(w, ResultMeta(out.shape, within), "{g} * {y}", g=g, y=y)
     total = reduced(w, along(y, dims, within), both, dims, "sum", keep=True)
     return computed(w, out, "{y} * ({g} - {s})", g=g, y=y, s=total)
 
 
 @rule("_log_softmax_backward_data")
-def _log_softmax_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _log_softmax_backward(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     within, dims = wide(out.dtype), [a.dim % len(out.shape)]
     g = w.cheap(a.grad_output, 1)
     total = reduced(w, along(g, dims, within), g, dims, "sum", keep=True)
@@ -180,18 +189,17 @@ def _log_softmax_backward(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("cumsum")
-def _cumsum(w: Writer, a: SimpleNamespace, out: Result) -> Value:
-    if not out.shape:
-        return a.self.cast(out.dtype)
-    dim, within = a.dim % len(out.shape), wide(out.dtype)
+def _cumsum(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
+    x: TensorValue = a.self
+    dim, within = a.dim % max(len(out.shape), 1), wide(out.dtype)
+    if not out.shape or out.shape[dim] == 1:
+        return x.cast(out.dtype)
     target = w.tensor(out.shape, within)
-    if out.shape[dim] == 1:
-        return a.self.cast(out.dtype)
     zero = literal(0, within)
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         before = [*index[:dim], index[dim].plus(-1), *index[dim + 1 :]]
-        term = converted(a.self.read(loops, index), a.self.dtype, within)
+        term = converted(x.read(loops, index), x.dtype, within)
         return f"{target.name}[{w.subscripts(before)}; pad={zero}] + {term}"
 
     return w.assign(target, read).cast(out.dtype)

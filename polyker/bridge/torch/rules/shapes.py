@@ -10,14 +10,19 @@ import torch
 
 from polyker.bridge.torch.indices import Extent, Subscript, Unsupported
 from polyker.bridge.torch.kinds import converted, literal
-from polyker.bridge.torch.loops import Loops
-from polyker.bridge.torch.rules.table import Result, rule
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.loops import StatementLoops
+from polyker.bridge.torch.rules.table import ResultMeta, rule
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 # Operators whose results are views: a part of nothing else stays torch's.
 VIEWS = (
-    "_unsafe_view", "alias", "as_strided", "detach", "diagonal", "expand", "permute", "reshape", "select", "slice", "split", "split_with_sizes",
-    "squeeze", "t", "transpose", "unbind", "unsqueeze", "view",
+    "_unsafe_view", "alias", "as_strided", "detach", "diagonal", "expand", "permute", "reshape", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view",
+)  # fmt: skip
+# Operators whose results are known without computing: each part has its own.
+CONSTANTS = (
+    "arange", "full", "full_like", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "scalar_tensor",
+    "zeros", "zeros_like",
 )  # fmt: skip
 
 
@@ -27,31 +32,34 @@ def positive(dim: int, rank: int) -> int:
 
 
 @rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
-def _reshape(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _reshape(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if hasattr(a, "dtype"):
         raise Unsupported("a view of the bits as another type")
-    return a.self.reshaped(out.shape)
+    x: TensorValue = a.self
+    return x.reshaped(out.shape)
 
 
 @rule("expand")
-def _expand(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _expand(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return w.cheap(a.self).broadcast(out.shape)
 
 
 @rule("permute")
-def _permute(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _permute(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     order = [positive(d, len(out.shape)) for d in a.dims]
-    return a.self.view(out.shape, lambda index: [index[order.index(d)] for d in range(len(order))])
+    x: TensorValue = a.self
+    return x.view(out.shape, lambda index: [index[order.index(d)] for d in range(len(order))])
 
 
 @rule("t", "transpose")
-def _transpose(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _transpose(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     rank = len(out.shape)
     order = list(range(rank))
     if rank > 1:
         i, j = (positive(getattr(a, n, k), rank) for k, n in enumerate(("dim0", "dim1")))
         order[i], order[j] = order[j], order[i]
-    return a.self.view(out.shape, lambda index: [index[d] for d in order])
+    x: TensorValue = a.self
+    return x.view(out.shape, lambda index: [index[d] for d in order])
 
 
 def at_dim(dim: int, change: Callable[[Subscript], Subscript]) -> Callable[[list[Subscript]], list[Subscript]]:
@@ -64,29 +72,31 @@ def _bound(value: Any, extent: Extent, default: Extent) -> Extent:
     if value is None:
         return default
     if not isinstance(value, int) or not isinstance(extent, int):
-        if isinstance(value, int) and 0 <= value:
+        if isinstance(value, int) and value >= 0:
             return value
         raise Unsupported("a slice whose bound is a symbol")
     return min(max(value + extent if value < 0 else value, 0), extent)
 
 
 @rule("slice")
-def _slice(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _slice(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     dim = positive(a.dim, len(out.shape))
     start = _bound(a.start, a.self.shape[dim], 0)
-    return a.self.view(out.shape, at_dim(dim, lambda i: i.times(a.step).plus(start)))
+    x: TensorValue = a.self
+    return x.view(out.shape, at_dim(dim, lambda i: i.times(a.step).plus(start)))
 
 
 @rule("select")
-def _select(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _select(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     dim = positive(a.dim, len(a.self.shape))
     if not isinstance(a.index, int):
         raise Unsupported("a selection at a symbol")
     at: Extent = a.index if a.index >= 0 else a.index + a.self.shape[dim]
-    return a.self.view(out.shape, lambda index: [*index[:dim], Subscript((), at), *index[dim:]])
+    x: TensorValue = a.self
+    return x.view(out.shape, lambda index: [*index[:dim], Subscript((), at), *index[dim:]])
 
 
-def _pieces(value: Value, dim: int, outs: Sequence[Result]) -> tuple[Value, ...]:
+def _pieces(value: TensorValue, dim: int, outs: Sequence[ResultMeta]) -> tuple[TensorValue, ...]:
     found, start = [], 0
     for out in outs:
         found.append(value.view(out.shape, at_dim(dim, lambda i, start=start: i.plus(start))))  # type: ignore[misc]
@@ -95,12 +105,12 @@ def _pieces(value: Value, dim: int, outs: Sequence[Result]) -> tuple[Value, ...]
 
 
 @rule("split", "split_with_sizes")
-def _split(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value, ...]:
+def _split(w: Writer, a: SimpleNamespace, out: Sequence[ResultMeta]) -> tuple[TensorValue, ...]:
     return _pieces(w.cheap(a.self), positive(a.dim, len(a.self.shape)), out)
 
 
 @rule("unbind")
-def _unbind(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value, ...]:
+def _unbind(w: Writer, a: SimpleNamespace, out: Sequence[ResultMeta]) -> tuple[TensorValue, ...]:
     base, dim = w.cheap(a.self), positive(a.dim, len(a.self.shape))
     return tuple(
         base.view(o.shape, lambda index, k=k: [*index[:dim], Subscript((), k), *index[dim:]])  # type: ignore[misc]
@@ -109,7 +119,7 @@ def _unbind(w: Writer, a: SimpleNamespace, out: Sequence[Result]) -> tuple[Value
 
 
 @rule("repeat")
-def _repeat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _repeat(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     base = w.cheap(a.self)
     shape = [*(1 for _ in range(len(out.shape) - len(base.shape))), *base.shape]
     if not all(isinstance(n, int) for n in shape):
@@ -120,7 +130,7 @@ def _repeat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("diagonal")
-def _diagonal(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _diagonal(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     rank = len(a.self.shape)
     first, second = positive(a.dim1, rank), positive(a.dim2, rank)
 
@@ -129,11 +139,13 @@ def _diagonal(w: Writer, a: SimpleNamespace, out: Result) -> Value:
         places = {first: index[-1].plus(max(-a.offset, 0)), second: index[-1].plus(max(a.offset, 0))}
         return [places[d] if d in places else next(rest) for d in range(rank)]
 
-    return a.self.view(out.shape, at)
+    x: TensorValue = a.self
+
+    return x.view(out.shape, at)
 
 
 @rule("flip")
-def _flip(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _flip(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     dims = {positive(d, len(out.shape)) for d in a.dims}
 
     def at(index: list[Subscript]) -> list[Subscript]:
@@ -141,11 +153,13 @@ def _flip(w: Writer, a: SimpleNamespace, out: Result) -> Value:
             i.times(-1).plus(n - 1) if d in dims else i for d, (i, n) in enumerate(zip(index, out.shape, strict=True))
         ]
 
-    return a.self.view(out.shape, at)
+    x: TensorValue = a.self
+
+    return x.view(out.shape, at)
 
 
 @rule("roll")
-def _roll(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _roll(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     if len(a.dims) != 1:
         raise Unsupported("roll over several dimensions")
     base, dim, target = w.cheap(a.self), positive(a.dims[0], len(out.shape)), w.tensor(out.shape, out.dtype)
@@ -159,7 +173,9 @@ def _roll(w: Writer, a: SimpleNamespace, out: Result) -> Value:
     return target
 
 
-def _move(w: Writer, target: Value, base: Value, dim: int, length: Extent, source: Extent, place: Extent) -> None:
+def _move(
+    w: Writer, target: TensorValue, base: TensorValue, dim: int, length: Extent, source: Extent, place: Extent
+) -> None:
     """Write `length` elements of a dimension, from `source` to `place`."""
     shape = [*target.shape[:dim], length, *target.shape[dim + 1 :]]
     here, there = at_dim(dim, lambda i: i.plus(source)), at_dim(dim, lambda i: i.plus(place))
@@ -167,7 +183,7 @@ def _move(w: Writer, target: Value, base: Value, dim: int, length: Extent, sourc
 
 
 @rule("slice_scatter", "select_scatter")
-def _slice_scatter(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _slice_scatter(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     dim, target = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype)
     w.assign(target, a.self.read)
     part = a.src.cast(out.dtype)
@@ -183,12 +199,12 @@ def _slice_scatter(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("copy")
-def _copy(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _copy(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return w.cheap(a.src).broadcast(out.shape).cast(out.dtype)
 
 
 @rule("cat")
-def _cat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _cat(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     dim, target, place = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype), 0
     for value in a.tensors:
         if len(value.shape) != len(out.shape):
@@ -199,7 +215,7 @@ def _cat(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("stack")
-def _stack(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _stack(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     dim, target = positive(a.dim, len(out.shape)), w.tensor(out.shape, out.dtype)
     for k, value in enumerate(a.tensors):
         one = value.cast(out.dtype).reshaped([*value.shape[:dim], 1, *value.shape[dim:]])
@@ -208,70 +224,67 @@ def _stack(w: Writer, a: SimpleNamespace, out: Result) -> Value:
 
 
 @rule("constant_pad_nd")
-def _pad(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _pad(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     base, rank = a.self if a.self.name else w.stored(a.self), len(out.shape)
     before = [0] * rank
     for k, amount in enumerate(a.pad[::2]):
         before[rank - 1 - k] = amount
     value = literal(a.value, out.dtype).strip("()")
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         return f"{base.name}[{w.subscripts([i.plus(-p) for i, p in zip(index, before, strict=True)])}; pad={value}]"
 
-    return Value(out.shape, out.dtype, read, 1)
-
-
-CONSTANTS = ("arange", "full", "full_like", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")  # fmt: skip
+    return TensorValue(out.shape, out.dtype, read, 1)
 
 
 @rule("full", "full_like", "scalar_tensor", "new_full")
-def _full(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _full(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return _constant(out, a.s if hasattr(a, "s") else a.fill_value)
 
 
 @rule("zeros", "zeros_like", "new_zeros")
-def _zeros(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _zeros(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return _constant(out, 0)
 
 
 @rule("ones", "ones_like", "new_ones")
-def _ones(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _ones(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     return _constant(out, 1)
 
 
-def _constant(out: Result, number: Any) -> Value:
+def _constant(out: ResultMeta, number: Any) -> TensorValue:
     if not isinstance(number, (bool, int, float)):
         raise Unsupported("a constant that is a symbol")
     # A bare literal makes a tensor of f64 or i64.
     plain = literal(number, out.dtype)
     text = plain if out.dtype == torch.bool else converted(plain, None, out.dtype)
-    return Value(out.shape, out.dtype, lambda loops, index: text)
+    return TensorValue(out.shape, out.dtype, lambda loops, index: text)
 
 
 @rule("arange")
-def _arange(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _arange(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
     start, step = getattr(a, "start", 0), getattr(a, "step", 1)
     if not all(isinstance(n, (int, float)) for n in (start, step)):
         raise Unsupported("a range that starts at a symbol")
     first, by = literal(start, out.dtype), literal(step, out.dtype)
 
-    def read(loops: Loops, index: list[Subscript]) -> str:
+    def read(loops: StatementLoops, index: list[Subscript]) -> str:
         at = converted(index[0].text(w.sizes.text), None, out.dtype)
         text = at if step == 1 else f"{by} * {at}"
         return f"({text})" if start == 0 else f"({first} + {text})"
 
-    return Value(out.shape, out.dtype, read)
+    return TensorValue(out.shape, out.dtype, read)
 
 
-def _triangular(comparison: str) -> Callable[[Writer, SimpleNamespace, Result], Value]:
-    def write(w: Writer, a: SimpleNamespace, out: Result) -> Value:
+def _triangular(comparison: str) -> Callable[[Writer, SimpleNamespace, ResultMeta], TensorValue]:
+    def write(w: Writer, a: SimpleNamespace, out: ResultMeta) -> TensorValue:
         zero = literal(0, out.dtype)
 
-        def read(loops: Loops, index: list[Subscript]) -> str:
+        def read(loops: StatementLoops, index: list[Subscript]) -> str:
             row, column = (i.text(w.sizes.text) for i in (index[-2].plus(a.diagonal), index[-1]))
             return f"where({column} {comparison} {row}, {a.self.read(loops, index)}, {zero})"
 
-        return Value(out.shape, out.dtype, read, a.self.work + 1)
+        return TensorValue(out.shape, out.dtype, read, a.self.work + 1)
 
     return write
 

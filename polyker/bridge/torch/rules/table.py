@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from polyker.bridge.torch.indices import Extent
-from polyker.bridge.torch.writer import Value, Writer
+from polyker.bridge.torch.writer import TensorValue, Writer
 
 
-class Result(Struct, frozen=True):
+class ResultMeta(Struct, frozen=True):
     """Shape and type of what an operator gives, as it was traced."""
 
     shape: list[Extent]
@@ -20,7 +20,7 @@ class Result(Struct, frozen=True):
 
 
 # Writes an operator's results: its arguments by the names of its schema, tensors as values, then the result or a list of them.
-Rule: TypeAlias = Callable[[Writer, SimpleNamespace, Any], "Value | tuple[Value | None, ...]"]
+Rule: TypeAlias = Callable[[Writer, SimpleNamespace, Any], "TensorValue | tuple[TensorValue | None, ...]"]
 
 RULES: dict[str, Rule] = {}
 
