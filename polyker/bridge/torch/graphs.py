@@ -50,13 +50,11 @@ def backend(
     given = dict(options or {})
     with chosen_options(**given):  # which refuses what is no option
         pass
-    tensors = [v for v in (*example_inputs, *gm.parameters()) if isinstance(v, torch.Tensor)]
-    trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     compiled = aot_autograd(
         fw_compiler=partial(compile_graph, kind="forward", given=given),
         bw_compiler=partial(compile_graph, kind="backward", given=given),
         inference_compiler=partial(compile_graph, kind="inference", given=given),
-        decompositions=decompositions(trains),
+        decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
     found: Callable[..., Any] = compiled(gm, example_inputs)
@@ -64,18 +62,10 @@ def backend(
 
 
 @cache
-def decompositions(trains: bool) -> dict[Any, Any]:
-    """Return the decompositions into core operators, of what has no rule of its own.
-
-    Where gradients are taken attention stays whole: torch would decompose it forward alone, and combine that with the gradient
-    of the whole, which needs a logsumexp laid out otherwise.
-    """
+def decompositions() -> dict[Any, Any]:
+    """Return the decompositions into core operators, of what has no rule of its own."""
     table: dict[Any, Any] = core_aten_decompositions()
-    return {
-        k: f
-        for k, f in table.items()
-        if rule_of(k) is None and not (trains and "flash_attention" in getattr(k, "__name__", str(k)))
-    }
+    return {k: f for k, f in table.items() if rule_of(k) is None}
 
 
 def compile_graph(

@@ -35,7 +35,7 @@ def strides(t: Any) -> list[int]:
 
 def compiled(function: Callable[..., Any], args: Sequence[Any]) -> tuple[list[Any], Any]:
     """Return what the compiled graph of a function gives, and what is reported of it."""
-    graph = make_fx(lambda *a: [*function(*a)], decomposition_table=decompositions(False), tracing_mode="fake")(*args)
+    graph = make_fx(lambda *a: [*function(*a)], decomposition_table=decompositions(), tracing_mode="fake")(*args)
     run = compile_graph(graph, args, kind="inference", given={})
     return run([a.clone() for a in args]), pk.torch.report().graphs[-1]
 
@@ -478,3 +478,18 @@ def test_random_views_and_strides() -> None:
             x,
             start,
         )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_and_its_gradients(causal: bool) -> None:
+    q, k, v = tensor(2, 2, 3, 4), tensor(2, 2, 3, 4, seed=1), tensor(2, 2, 3, 4, seed=2)
+
+    def both(*args: Any) -> list[Any]:
+        q, k, v = (t.detach().requires_grad_() for t in args)
+        y = f.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return [y.detach(), *torch.autograd.grad((y * y).sum(), (q, k, v))]
+
+    check(both, q, k, v)
+    if not causal:
+        mask = tensor(3, 3)
+        check(lambda q, k, v, m: [f.scaled_dot_product_attention(q, k, v, m)], q, k, v, mask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyker.process.jobs import load
 
-_FILES = ("elementwise", "shapes", "reductions", "norms", "products", "pooling", "gathers")
+_FILES = ("elementwise", "shapes", "reductions", "norms", "products", "attention", "pooling", "gathers")
 
 
 def load_all() -> None:
