@@ -76,8 +76,8 @@ def cut(gm: GraphModule, found: dict[Node, Judgement], limit: float = MAX_STATEM
     proposals = CapabilityBasedPartitioner(gm, _Support(found), allows_single_node_partition=True).propose_partitions()
     places = {node: k for k, node in enumerate(gm.graph.nodes)}
     parts = []
-    for proposal in proposals:
-        nodes = sorted(proposal.nodes, key=places.__getitem__)
+    ordered = [sorted(proposal.nodes, key=places.__getitem__) for proposal in proposals]
+    for nodes in sorted(ordered, key=lambda nodes: places[nodes[0]]):
         parts += [part for piece in _pieces(nodes, found, limit) if (part := _trimmed(gm, piece))]
     return [p for p in parts if not all(is_view(n) or packet(n) in CONSTANTS or packet(n) == "clone" for n in p)]
 
