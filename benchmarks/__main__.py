@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import peak_memory, process, threads
+from benchmarks import peak_memory, process, threads, torch_models
 from benchmarks.polybench import run as polybench
 
 FAMILIES = ("matmul", "tccg", "tensor", "semiring", "conv", "integer", "memory", "programs", "stencils")
@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     polybench.add_parser(commands)
     peak_memory.add_parser(commands)
     threads.add_parser(commands)
+    torch_models.add_parser(commands)
     commands.add_parser("list", help="print the names of all cases")
     return found
 
@@ -65,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
         return peak_memory.main(options)
     if options.command == "threads":
         return threads.main(options)
+    if options.command == "torch":
+        return torch_models.main(options)
     cores = process.prepare(options.core, options.threads)
     return measure(options, cores)
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not {"_build", "_generated"} & set(p.parts))
 SHOWN = [p for p in PAGES if "```python\n>>>" in p.read_text(encoding="utf-8")]
-NEEDS = {"guide/jax.md": "jax"}  # extras that the examples of a page need
+NEEDS = {"guide/jax.md": "jax", "guide/torch.md": "torch"}  # extras that the examples of a page need
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 

@@ -27,7 +27,8 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, int]]] = {
     "conv": ("O[n,f,h] += X[n,c,2*h+r] * K[f,c,r]", (r(2, 3, 7), r(2, 3, 3)), {}),
     "softmax": (f"P[i,j] = {EXP} / sum[l](exp(X[i,l] - max[k](X[i,k])))", (r(3, 4),), {}),
     "attention": (
-        "S[i,j] = sum[d](Q[i,d]*K[j,d]) * 0.5; P[i,j] = exp(S[i,j] - max[k](S[i,k]))\nO[i,d] = sum[j](P[i,j]*V[j,d]) / sum[l](P[i,l])",
+        "S[i,j] = sum[d](Q[i,d]*K[j,d]) * 0.5; P[i,j] = exp(S[i,j] - max[k](S[i,k]))\n"
+        "O[i,d] = sum[j](P[i,j]*V[j,d]) / sum[l](P[i,l])",
         (r(2, 2), r(3, 2), r(3, 2)),
         {},
     ),

@@ -68,16 +68,16 @@ def test_options_are_those_of_polyker_and_modes_are_refused() -> None:
 def test_a_report_says_what_became_of_a_graph() -> None:
     before = count()
     x = torch.randn(4, 4)
-    call = compiled(lambda x: torch.linalg.inv(x.exp()).relu().sum(0))
-    torch.testing.assert_close(call(x), torch.linalg.inv(x.exp()).relu().sum(0))
+    call = compiled(lambda x: x.exp().sort(0)[0].relu().sum(0))
+    torch.testing.assert_close(call(x), x.exp().sort(0)[0].relu().sum(0))
     (graph,) = new_graphs(before)
     assert graph.kind == "inference"
     assert [p.nodes for p in graph.parts] == [1, 2]
     assert all(p.seconds > 0 and p.statements >= 1 and "f(" in p.text for p in graph.parts)
-    assert dict(graph.stayed) == {("linalg_inv_ex", "no rule"): 1}
+    assert dict(graph.stayed) == {("sort", "no rule"): 1}
     shown = str(pk.torch.report())
     assert "inference graph: 3 operators in 2 kernels" in shown
-    assert "torch: linalg_inv_ex: no rule" in shown
+    assert "torch: sort: no rule" in shown
 
 
 def test_parameters_are_taken_with_and_without_gradients() -> None:

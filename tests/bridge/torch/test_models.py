@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,8 +50,9 @@ def run(name: str, *, trains: bool) -> None:
 
 
 @pytest.fixture(autouse=True)
-def rnn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+def rnn() -> Iterator[None]:
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
 
 
 @pytest.mark.parametrize("name", MODELS)
