@@ -16,7 +16,7 @@ from polyker.bridge.torch.sizes import SizeNames, atoms, evaluator, extent_of, i
 from polyker.bridge.torch.writer import TensorValue, Writer
 
 
-class Memory(Struct, frozen=True):
+class TensorMemory(Struct, frozen=True):
     """How a tensor lies: `order` of its dimensions from the slowest, None where it is not dense; extents and strides in it."""
 
     order: tuple[int, ...] | None
@@ -42,7 +42,7 @@ class Memory(Struct, frozen=True):
         return self.order is not None and self.order != tuple(range(len(self.order)))
 
 
-def memory_of(value: Any) -> Memory:
+def memory_of(value: Any) -> TensorMemory:
     """Return how a traced tensor lies in memory."""
     shape, strides = [extent_of(n) for n in value.shape], [extent_of(n) for n in value.stride()]
     count: Extent = 1
@@ -61,7 +61,7 @@ def memory_of(value: Any) -> Memory:
                 dense = dense and (shape[d] == 1 or strides[d] == count)
                 count *= shape[d]
             order = wanted if dense else None
-    return Memory(order, shape, strides, value.dtype)
+    return TensorMemory(order, shape, strides, value.dtype)
 
 
 class PartText(Struct, frozen=True):
@@ -73,9 +73,9 @@ class PartText(Struct, frozen=True):
     text: str
     sizes: list[Any]
     symbols: list[Any]
-    inputs: list[Memory | Extent]
+    inputs: list[TensorMemory | Extent]
     passed: list[int]
-    outputs: list[Memory]
+    outputs: list[TensorMemory]
     statements: int
 
 
@@ -86,7 +86,7 @@ def program_of(part: GraphModule) -> PartText:
     outputs: list[Node] = list(ends) if isinstance(ends, (tuple, list)) else [ends]
     w = Writer(SizeNames())
     values: dict[Node, Any] = {}
-    inputs: list[Memory | Extent] = []
+    inputs: list[TensorMemory | Extent] = []
     named: dict[str, int] = {}
     for n in nodes:
         if n.op == "placeholder" and is_symbol(n):
@@ -156,7 +156,7 @@ def _parameters(w: Writer, passed: Mapping[str, int], inputs: Sequence[Any]) -> 
     return found, [s for s in w.sizes.names if s not in plain]
 
 
-def _output(w: Writer, value: TensorValue, memory: Memory, taken: set[str]) -> str:
+def _output(w: Writer, value: TensorValue, memory: TensorMemory, taken: set[str]) -> str:
     """Return the name of the tensor that an output is, stored in the order of its memory."""
     if not memory.permuted:
         found = w.stored(value)
@@ -173,7 +173,7 @@ def _output(w: Writer, value: TensorValue, memory: Memory, taken: set[str]) -> s
 def caller(part: PartText, kernel: Callable[..., Any], device: Any, *, single: bool) -> Callable[..., Any]:
     """Return what runs a kernel on a part's arguments, results in the memory that the graph was traced with."""
     tensors = [(k, part.inputs[k].order if part.inputs[k].permuted else None) for k in part.passed]
-    shapes = [m.shape if isinstance(m, Memory) else m for m in part.inputs]
+    shapes = [m.shape if isinstance(m, TensorMemory) else m for m in part.inputs]
     readers = []
     for symbol in part.symbols:
         reader = solved(symbol, shapes)
