@@ -53,7 +53,9 @@ class TorchOperator:
 
     def __init__(self, operator: Operator, full: str, name: str) -> None:
         self.operator, self.name = operator, name
-        signature = operator.signature
+        # Of its own, so that tracing a call does not look into the operator.
+        signature = self.signature = operator.signature
+        self.fixed = dict(operator.fixed)
         self._fields = result_tuple(signature.outputs)
         self._single = len(signature.outputs) == 1
         self.sizes = [n for n in signature.sizes if n in {*signature.free_sizes, *signature.parameters}]
@@ -72,7 +74,7 @@ class TorchOperator:
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Compute the outputs for tensors given by position or name, and sizes by keyword."""
-        signature, fixed = self.operator.signature, self.operator.fixed
+        signature, fixed = self.signature, self.fixed
         if not named and len(args) == len(signature.parameters) == len(signature.inputs) and not self.sizes:
             values: Sequence[Any] = args
             sizes: dict[str, Any] = {}
@@ -97,13 +99,13 @@ class TorchOperator:
         ]
 
     def _split(self, args: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        count = len(self.operator.signature.inputs)
+        count = len(self.signature.inputs)
         return args[:count], dict(zip(self.sizes, args[count:], strict=True))
 
     def _compute(self, *args: Any) -> Any:
         tensors, sizes = self._split(args)
         given = [t.detach() if t.requires_grad or type(t) is not torch.Tensor else t for t in tensors]
-        signature = self.operator.signature
+        signature = self.signature
         if signature.parameters[: len(given)] == signature.inputs:
             result = self.operator(*given, **sizes)
         else:
@@ -127,7 +129,7 @@ class TorchOperator:
         ctx.mark_non_differentiable(*(o for o in outs if not (o.is_floating_point() or o.is_complex())))
 
     def _backward(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        signature, tensors = self.operator.signature, ctx.saved_tensors
+        signature, tensors = self.signature, ctx.saved_tensors
         inputs = dict(zip(signature.inputs, tensors, strict=True))
         needs = dict(zip(signature.inputs, ctx.needs_input_grad, strict=False))
         needed = tuple(n for n, t in inputs.items() if needs[n] and (t.is_floating_point() or t.is_complex()))
@@ -147,7 +149,7 @@ class TorchOperator:
 
     def _vmap(self, info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         tensors, sizes = self._split(args)
-        signature, count = self.operator.signature, info.batch_size
+        signature, count = self.signature, info.batch_size
         moved = []
         for name, t, d in zip(signature.inputs, tensors, in_dims, strict=False):
             if d is None and name in signature.outputs:
@@ -170,7 +172,7 @@ class TorchOperator:
         """Return the operator over a batch of inputs, and the name of the batch's size; None where there is no such program."""
         with _lock:
             if has not in self._batched:
-                names = [n for n, batch in zip(self.operator.signature.inputs, has, strict=True) if batch]
+                names = [n for n, batch in zip(self.signature.inputs, has, strict=True) if batch]
                 found = batched(self.operator.program, names)
                 self._batched[has] = (
                     None

@@ -29,6 +29,27 @@ class TensorMemory(Struct, frozen=True):
         """The extents in the order in which they lie in memory, those of what is not dense as they are."""
         return self.shape if self.order is None else [self.shape[d] for d in self.order]
 
+    @property
+    def steps(self) -> list[Extent]:
+        """The strides, as `laid`."""
+        return self.strides if self.order is None else [self.strides[d] for d in self.order]
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the strides are those of a fresh tensor of the extents as they lie in memory."""
+        count: Extent = 1
+        for n, step in zip(reversed(self.laid), reversed(self.steps), strict=True):
+            if step != count:
+                return False
+            count = count * n
+        return True
+
+    @property
+    def back(self) -> tuple[int, ...] | None:
+        """The permutation from how it lies in memory to the graph's dimensions, None where that is nothing."""
+        order = self.order
+        return None if order is None or not self.permuted else tuple(order.index(d) for d in range(len(order)))
+
     def as_graph(self, value: TensorValue) -> TensorValue:
         """Return a tensor with extents as they lie in memory as the graph has it."""
         order = self.order
@@ -172,7 +193,8 @@ def _output(w: Writer, value: TensorValue, memory: TensorMemory, taken: set[str]
 
 def caller(part: PartText, kernel: Callable[..., Any], device: Any, *, single: bool) -> Callable[..., Any]:
     """Return what runs a kernel on a part's arguments, results in the memory that the graph was traced with."""
-    tensors = [(k, part.inputs[k].order if part.inputs[k].permuted else None) for k in part.passed]
+    places = list(part.passed)
+    moves = [(k, part.inputs[p].order) for k, p in enumerate(places) if part.inputs[p].permuted]
     shapes = [m.shape if isinstance(m, TensorMemory) else m for m in part.inputs]
     readers = []
     for symbol in part.symbols:
@@ -180,32 +202,29 @@ def caller(part: PartText, kernel: Callable[..., Any], device: Any, *, single: b
         if reader is None:
             raise Unsupported(f"the value of {symbol} is in no argument")
         readers.append(reader)
-    sizes = len(part.sizes)
-    allocations = []
-    for m in part.outputs:
-        order = m.order if m.order is not None else tuple(range(len(m.shape)))
-        shape = evaluator([m.shape[d] for d in order], part.symbols)
-        strides = evaluator([m.strides[d] for d in order], part.symbols)
-        back = tuple(order.index(d) for d in range(len(order))) if m.permuted else None
-        allocations.append((shape, strides, m.dtype, back))
-    empty = torch.empty_strided
+    count = len(part.sizes)
+    # Kernels allocate row-major results by themselves, of the kind of their first tensor.
+    fresh = bool(places) and all(m.is_row_major for m in part.outputs)
+    allocations = [(evaluator(m.laid, part.symbols), evaluator(m.steps, part.symbols), m.dtype) for m in part.outputs]
+    backs = [m.back for m in part.outputs]
+    moved = any(back is not None for back in backs)
+    empty, grads = torch.empty_strided, torch.is_grad_enabled
 
     def run(*args: Any) -> Any:
         values = [reader(args) for reader in readers]
-        given = []
-        for k, order in tensors:
-            tensor = args[k]
-            if tensor.requires_grad or type(tensor) is not torch.Tensor:
-                tensor = tensor.detach()
-            given.append(tensor if order is None else tensor.permute(order))
-        outs = [
-            empty(shape(values), strides(values), dtype=dtype, device=device)
-            for shape, strides, dtype, _ in allocations
-        ]
-        kernel(*values[:sizes], *given, out=outs[0] if len(outs) == 1 else tuple(outs))
-        found = [
-            out if back is None else out.permute(back) for out, (_, _, _, back) in zip(outs, allocations, strict=True)
-        ]
-        return found[0] if single else tuple(found)
+        given = [args[k] for k in places]
+        if grads():  # then what requires gradients is no argument
+            given = [t.detach() for t in given]
+        for k, order in moves:
+            given[k] = given[k].permute(order)
+        if fresh:
+            found = kernel(*values[:count], *given)
+            outs = (found,) if len(backs) == 1 else found
+        else:
+            outs = tuple(empty(n(values), s(values), dtype=dtype, device=device) for n, s, dtype in allocations)
+            kernel(*values[:count], *given, out=outs[0] if len(backs) == 1 else outs)
+        if moved:
+            outs = tuple(out if back is None else out.permute(back) for out, back in zip(outs, backs, strict=True))
+        return outs[0] if single else tuple(outs)
 
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as f
@@ -130,10 +132,10 @@ class MambaBlock(nn.Module):
 
 
 MODELS = {
-    "gpt": (GptBlock, (2, 6, 16)),
+    "gpt": (partial(GptBlock, fused=True), (2, 6, 16)),
     "resnet": (ResNetBlock, (2, 4, 6, 6)),
     "lstm": (Lstm, (2, 3, 8)),
     "mlp": (Mlp, (5, 16)),
     "vit": (VitBlock, (2, 3, 8, 8)),
-    "mamba": (MambaBlock, (2, 4, 8)),
+    "mamba": (MambaBlock, (2, 2, 8)),
 }

@@ -378,11 +378,9 @@ def test_gathers_and_scatters() -> None:
 @pytest.mark.parametrize(
     ("space", "how"),
     [
-        (1, {}),
         (1, {"stride": 2, "padding": 1}),
         (2, {"padding": 1, "dilation": 2}),
         (2, {"groups": 2, "stride": (2, 1)}),
-        (3, {"padding": (1, 0, 1)}),
     ],
 )
 def test_convolutions_and_their_gradients(space: int, how: dict[str, Any]) -> None:
@@ -461,7 +459,7 @@ def test_gradients_of_activations() -> None:
 
 def test_random_views_and_strides() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(12):
+    for _ in range(3):
         shape = [int(n) for n in rng.choice([1, 2, 3, 4, 6], 3)]
         x = tensor(*shape)
         order = [int(d) for d in rng.permutation(3)]
