@@ -122,11 +122,12 @@ def program_of(part: GraphModule) -> PartText:
             values[n] = memory.as_graph(stored)
             named[stored.name or ""] = len(inputs)
             inputs.append(memory)
-    _write(w, nodes, outputs, values)
     memories = [memory_of(n.meta["val"]) for n in outputs]
+    stored_results = _write(w, nodes, dict(zip(outputs, memories, strict=True)), values)
     names: list[str] = []
     for n, memory in zip(outputs, memories, strict=True):
-        names.append(_output(w, values[n], memory, {*named, *names}))
+        found = stored_results.get(n)
+        names.append(found or _output(w, values[n], memory, {*named, *names, *stored_results.values()}).name or "")
     lines, used = w.needed(names)
     passed = {name: k for name, k in named.items() if name in used}
     parameters, known = _parameters(w, passed, inputs)
@@ -140,8 +141,14 @@ def program_of(part: GraphModule) -> PartText:
     return PartText(text, known, symbols, inputs, list(passed.values()), memories, len(lines))
 
 
-def _write(w: Writer, nodes: Sequence[Node], outputs: Sequence[Node], values: dict[Node, Any]) -> None:
-    """Write the operators of a part, in order; what is read more than once is stored."""
+def _write(
+    w: Writer, nodes: Sequence[Node], outputs: Mapping[Node, TensorMemory], values: dict[Node, Any]
+) -> dict[Node, str]:
+    """Write the operators of a part, in order; what is read more than once is stored, as the result that it may be.
+
+    Returns the names of these results.
+    """
+    results: dict[Node, str] = {}
     uses = Counter(o for n in nodes for o in operands(n))
     for n in nodes:
         if n.op != "call_function":
@@ -153,9 +160,14 @@ def _write(w: Writer, nodes: Sequence[Node], outputs: Sequence[Node], values: di
                 raise Unsupported(f"result {k} of {source} has no rule")
         else:
             value = written(w, n, values.__getitem__)
-        if isinstance(value, TensorValue) and n not in outputs and uses[n] > 1:
+        if isinstance(value, TensorValue) and value.work and n in outputs:
+            stored = _output(w, value, outputs[n], set(results.values()))
+            results[n] = stored.name or ""
+            value = outputs[n].as_graph(stored)
+        elif isinstance(value, TensorValue) and uses[n] > 1:
             value = w.cheap(value)
         values[n] = value
+    return results
 
 
 def _parameters(w: Writer, passed: Mapping[str, int], inputs: Sequence[Any]) -> tuple[list[str], list[Any]]:
@@ -177,18 +189,15 @@ def _parameters(w: Writer, passed: Mapping[str, int], inputs: Sequence[Any]) -> 
     return found, [s for s in w.sizes.names if s not in plain]
 
 
-def _output(w: Writer, value: TensorValue, memory: TensorMemory, taken: set[str]) -> str:
-    """Return the name of the tensor that an output is, stored in the order of its memory."""
+def _output(w: Writer, value: TensorValue, memory: TensorMemory, taken: set[str]) -> TensorValue:
+    """Return the tensor that an output is, stored in the order of its memory; none of those that are taken."""
     if not memory.permuted:
         found = w.stored(value)
-        if found.name in taken:
-            found = w.assign(w.tensor(value.shape, value.dtype), value.read)
-        return found.name or ""
+        return w.assign(w.tensor(value.shape, value.dtype), value.read) if found.name in taken else found
     order = memory.order or ()
-    moved = value.view(
-        [memory.shape[d] for d in order], lambda index: [index[order.index(d)] for d in range(len(order))]
-    )
-    return w.assign(w.tensor(moved.shape, moved.dtype), moved.read).name or ""
+    back = memory.back or ()
+    moved = value.view([memory.shape[d] for d in order], lambda index: [index[d] for d in back])
+    return w.assign(w.tensor(moved.shape, moved.dtype), moved.read)
 
 
 def caller(part: PartText, kernel: Callable[..., Any], device: Any, *, single: bool) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ TRAINED = ("mlp",)
 
 def close(a: Any, b: Any, scale: float = 0.0) -> bool:
     """Whether two tensors are equal within the tolerance; `scale`: the largest value that counts, if it is not theirs."""
+    a, b = a.detach(), b.detach()
     return bool((a - b).abs().max() <= TOLERANCE * max(float(b.abs().max()), scale))
 
 
