@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # what `_LAZY` loads at first use
     from polyker.api.operator import Operator, op
     from polyker.api.schedule_object import Schedule
     from polyker.bridge import jax as jax
+    from polyker.bridge import torch as torch
     from polyker.einsum_frontend.builder import *  # noqa: F403
     from polyker.einsum_frontend.builder import indices, sizes, tensors
     from polyker.ir.dtypes import bool_ as bool  # noqa: F401

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from polyker.bridge.torch.nodes import Judgement, is_item, judged
+from polyker.bridge.torch.nodes import Judgement, is_empty, is_item, judged
 from polyker.bridge.torch.rules.shapes import CONSTANTS, VIEWS
 
 # Statements that a part may have, about: the time that a compile takes grows with them.
@@ -47,7 +47,7 @@ def simplify(gm: GraphModule) -> None:
     """Make results without elements constants, so that what gives them may give nothing else."""
     for node in list(gm.graph.nodes):
         value = node.meta.get("val")
-        if is_item(node) and isinstance(value, torch.Tensor) and value.numel() == 0:
+        if is_item(node) and isinstance(value, torch.Tensor) and is_empty(value):
             with gm.graph.inserting_after(node):
                 how = {"dtype": value.dtype, "device": value.device}
                 empty = gm.graph.call_function(torch.ops.aten.full.default, (list(value.shape), 0), how)

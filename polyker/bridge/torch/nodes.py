@@ -34,11 +34,16 @@ def result_of(value: Any) -> ResultMeta:
     return ResultMeta(shape, value.dtype)
 
 
+def is_empty(value: Any) -> bool:
+    """Whether a traced tensor has no elements for sure."""
+    return any(isinstance(n, int) and n == 0 for n in map(extent_of, value.shape))
+
+
 def results_of(node: Node) -> Any:
     """Return what a node gives: a ResultMeta, or a list of them with None where there is no tensor."""
     value = node.meta["val"]
     if isinstance(value, (tuple, list)):
-        return [result_of(v) if isinstance(v, torch.Tensor) and v.numel() != 0 else None for v in value]
+        return [result_of(v) if isinstance(v, torch.Tensor) and not is_empty(v) else None for v in value]
     return result_of(value)
 
 
@@ -107,6 +112,8 @@ def judged(node: Node) -> Judgement:
         return Judgement(None, 0.0) if is_item(node) else Judgement(None, _written_alone(node))
     except Unsupported as reason:
         return Judgement(str(reason))
+    except Exception as error:  # a graph has to run whatever is wrong with a rule
+        return Judgement(f"its rule fails with {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
 def _written_alone(node: Node) -> float:
@@ -114,7 +121,7 @@ def _written_alone(node: Node) -> float:
     w = Writer()
 
     def lookup(operand: Node) -> TensorValue | None:
-        if operand.meta["val"].numel() == 0:
+        if is_empty(operand.meta["val"]):
             return None
         found = result_of(operand.meta["val"])
         return w.tensor(found.shape, found.dtype)

@@ -11,12 +11,12 @@ from msgspec import Struct
 from torch.fx import GraphModule, Node
 
 from polyker.bridge.torch.indices import Extent, Unsupported
-from polyker.bridge.torch.nodes import is_item, is_symbol, operands, result_of, written
+from polyker.bridge.torch.nodes import is_empty, is_item, is_symbol, operands, result_of, written
 from polyker.bridge.torch.sizes import SizeNames, atoms, evaluator, extent_of, is_atom, solved
 from polyker.bridge.torch.writer import TensorValue, Writer
 
 
-class TensorMemory(Struct, frozen=True):
+class TracedMemory(Struct, frozen=True):
     """How a tensor lies: `order` of its dimensions from the slowest, None where it is not dense; extents and strides in it."""
 
     order: tuple[int, ...] | None
@@ -63,7 +63,7 @@ class TensorMemory(Struct, frozen=True):
         return self.order is not None and self.order != tuple(range(len(self.order)))
 
 
-def memory_of(value: Any) -> TensorMemory:
+def memory_of(value: Any) -> TracedMemory:
     """Return how a traced tensor lies in memory."""
     shape, strides = [extent_of(n) for n in value.shape], [extent_of(n) for n in value.stride()]
     count: Extent = 1
@@ -82,7 +82,7 @@ def memory_of(value: Any) -> TensorMemory:
                 dense = dense and (shape[d] == 1 or strides[d] == count)
                 count *= shape[d]
             order = wanted if dense else None
-    return TensorMemory(order, shape, strides, value.dtype)
+    return TracedMemory(order, shape, strides, value.dtype)
 
 
 class PartText(Struct, frozen=True):
@@ -94,9 +94,9 @@ class PartText(Struct, frozen=True):
     text: str
     sizes: list[Any]
     symbols: list[Any]
-    inputs: list[TensorMemory | Extent]
+    inputs: list[TracedMemory | Extent]
     passed: list[int]
-    outputs: list[TensorMemory]
+    outputs: list[TracedMemory]
     statements: int
 
 
@@ -107,12 +107,12 @@ def program_of(part: GraphModule) -> PartText:
     outputs: list[Node] = list(ends) if isinstance(ends, (tuple, list)) else [ends]
     w = Writer(SizeNames())
     values: dict[Node, Any] = {}
-    inputs: list[TensorMemory | Extent] = []
+    inputs: list[TracedMemory | Extent] = []
     named: dict[str, int] = {}
     for n in nodes:
         if n.op == "placeholder" and is_symbol(n):
             inputs.append(extent_of(n.meta["val"]))
-        elif n.op == "placeholder" and n.meta["val"].numel() == 0:  # of which rules read nothing
+        elif n.op == "placeholder" and is_empty(n.meta["val"]):  # of which rules read nothing
             inputs.append(memory_of(n.meta["val"]))
             values[n] = None
         elif n.op == "placeholder":
@@ -142,7 +142,7 @@ def program_of(part: GraphModule) -> PartText:
 
 
 def _write(
-    w: Writer, nodes: Sequence[Node], outputs: Mapping[Node, TensorMemory], values: dict[Node, Any]
+    w: Writer, nodes: Sequence[Node], outputs: Mapping[Node, TracedMemory], values: dict[Node, Any]
 ) -> dict[Node, str]:
     """Write the operators of a part, in order; what is read more than once is stored, as the result that it may be.
 
@@ -189,7 +189,7 @@ def _parameters(w: Writer, passed: Mapping[str, int], inputs: Sequence[Any]) -> 
     return found, [s for s in w.sizes.names if s not in plain]
 
 
-def _output(w: Writer, value: TensorValue, memory: TensorMemory, taken: set[str]) -> TensorValue:
+def _output(w: Writer, value: TensorValue, memory: TracedMemory, taken: set[str]) -> TensorValue:
     """Return the tensor that an output is, stored in the order of its memory; none of those that are taken."""
     if not memory.permuted:
         found = w.stored(value)
@@ -204,7 +204,7 @@ def caller(part: PartText, kernel: Callable[..., Any], device: Any, *, single: b
     """Return what runs a kernel on a part's arguments, results in the memory that the graph was traced with."""
     places = list(part.passed)
     moves = [(k, part.inputs[p].order) for k, p in enumerate(places) if part.inputs[p].permuted]
-    shapes = [m.shape if isinstance(m, TensorMemory) else m for m in part.inputs]
+    shapes = [m.shape if isinstance(m, TracedMemory) else m for m in part.inputs]
     readers = []
     for symbol in part.symbols:
         reader = solved(symbol, shapes)
