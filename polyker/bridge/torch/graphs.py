@@ -18,14 +18,14 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from polyker.api.kernel import Kernel
 from polyker.api.operator import op
-from polyker.bridge.torch.cutting import cut, is_view, judge, packet, simplify
+from polyker.bridge.torch.cutting import MAX_STATEMENTS, cut, is_view, judge, packet, simplify
 from polyker.bridge.torch.indices import Unsupported
 from polyker.bridge.torch.parts import caller, program_of
 from polyker.bridge.torch.reports import GraphReport, PartReport, begun
 from polyker.bridge.torch.rules.table import rule_of
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION
-from polyker.errors.given import printed
+from polyker.errors.given import integer, printed
 from polyker.options import options as chosen_options
 
 # Kernels that are kept by their texts, so that equal parts are compiled once.
@@ -39,7 +39,8 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph of torch.compile: parts that the notation can say become kernels, the rest stays torch's.
 
-    `options`: those of `pk.options`, for the kernels of this graph. There are no modes. Raises ArgumentError.
+    `options`: those of `pk.options`, for the kernels of this graph, and `max_statements`, about how many a part has at most.
+    There are no modes. Raises ArgumentError.
     """
     if mode not in (None, "default"):
         raise failure(
@@ -48,12 +49,15 @@ def backend(
     if options is not None and not isinstance(options, Mapping):
         raise failure(BAD_ARGUMENT, name="options", type=type(options).__name__, wanted="a dict of options of polyker")
     given = dict(options or {})
+    limit = integer(given.pop("max_statements", MAX_STATEMENTS))
+    if limit is None or limit < 1:
+        raise failure(BAD_OPTION, name="max_statements", value=printed(options), accepted="an integer from 1 on")
     with chosen_options(**given):  # which refuses what is no option
         pass
     compiled = aot_autograd(
-        fw_compiler=partial(compile_graph, kind="forward", given=given),
-        bw_compiler=partial(compile_graph, kind="backward", given=given),
-        inference_compiler=partial(compile_graph, kind="inference", given=given),
+        fw_compiler=partial(compile_graph, kind="forward", given=given, limit=limit),
+        bw_compiler=partial(compile_graph, kind="backward", given=given, limit=limit),
+        inference_compiler=partial(compile_graph, kind="inference", given=given, limit=limit),
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
@@ -69,14 +73,19 @@ def decompositions() -> dict[Any, Any]:
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], *, kind: str, given: Mapping[str, Any]
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    kind: str,
+    given: Mapping[str, Any],
+    limit: float = MAX_STATEMENTS,
 ) -> Callable[..., Any]:
     """Return what runs an ATen graph with its parts compiled."""
     begin = time.perf_counter()
     record = begun(kind)
     simplify(gm)
     found = judge(gm)
-    parts = cut(gm, found)
+    parts = cut(gm, found, limit)
     inside = {n for part in parts for n in part}
     for node in gm.graph.nodes:
         if node.op == "call_function" and node not in inside:

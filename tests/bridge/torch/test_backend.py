@@ -56,7 +56,12 @@ def test_the_bridge_without_torch_names_the_extra() -> None:
 def test_options_are_those_of_polyker_and_modes_are_refused() -> None:
     x = torch.randn(3)
     assert torch.equal(compiled(lambda x: x + 1, options={"threads": 1})(x), x + 1)
-    refused = [{"mode": "max-autotune"}, {"options": {"nosuch": 1}}, {"options": {"threads": "many"}}]
+    refused = [
+        {"mode": "max-autotune"},
+        {"options": {"nosuch": 1}},
+        {"options": {"threads": "many"}},
+        {"options": {"max_statements": 0}},
+    ]
     for given in refused:
         torch._dynamo.reset()
         with pytest.raises(Exception, match=r"PK74[01]"):

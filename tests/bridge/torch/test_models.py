@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import polyker as pk  # noqa: E402
+from polyker.bridge.torch.cutting import MAX_STATEMENTS  # noqa: E402
 from tests.bridge.torch.models import MODELS  # noqa: E402
 
 # Relative to the largest value.
@@ -26,14 +27,14 @@ def close(a: Any, b: Any, scale: float = 0.0) -> bool:
     return bool((a - b).abs().max() <= TOLERANCE * max(float(b.abs().max()), scale))
 
 
-def run(name: str, *, trains: bool) -> None:
+def run(name: str, *, trains: bool, limit: int) -> None:
     """Compare a model's results, and where it trains its gradients and buffers, with those of eager mode."""
     make, shape = MODELS[name]
     torch.manual_seed(0)
     torch._dynamo.reset()
     ours = make().train(trains)
     theirs, x = copy.deepcopy(ours), torch.randn(shape)
-    compiled = torch.compile(ours, backend=pk.torch.backend)
+    compiled = torch.compile(ours, backend=pk.torch.backend, options={"max_statements": limit})
     if not trains:
         with torch.no_grad():
             assert close(compiled(x), theirs(x)), name
@@ -58,7 +59,7 @@ def rnn() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_gives_what_eager_mode_gives(name: str) -> None:
-    run(name, trains=name in TRAINED)
+    run(name, trains=name in TRAINED, limit=4)
     assert not [p.refused for g in pk.torch.report().graphs for p in g.parts if p.refused]
 
 
@@ -66,5 +67,5 @@ if __name__ == "__main__":
     torch._dynamo.config.allow_rnn = True
     for chosen in sys.argv[1:] or MODELS:
         for trains in (False, True):
-            run(chosen, trains=trains)
+            run(chosen, trains=trains, limit=MAX_STATEMENTS)
             print(chosen, "trains" if trains else "infers", "as eager mode")
