@@ -43,7 +43,6 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, int]]] = {
     "stencil": ("O[h] = 0.5*X[h; pad=0] + X[h+1; pad=0] - X[h-1; pad=0] for h in 0:H", (r(5),), {"H": 5}),
     "recurrence": ("S[t] = a * S[t-1; pad=0] + X[t]", (r(), r(6)), {}),
     "triangular": ("L[i,j] += A[i,k] * A[j,k] where j <= i", (r(4, 3),), {}),
-    "two_results": ("C[i] = A[i] * 2.0; D[i] = A[i] * B[i]", (r(4), r(4)), {}),
     "in_out": (HEAT, (r(4, 4),), {"steps": 2}),
 }
 

@@ -10,7 +10,7 @@ import polyker as pk  # noqa: E402
 from tests.bridge.torch.operators import CASES, check_operator, r  # noqa: E402
 
 # Second derivatives of these take long to compile; `python -m tests.bridge.torch.operators` checks them, too.
-LONG = ("softmax", "attention", "layer_norm", "logsumexp", "recurrence", "conv", "in_out", "two_results", "pool")
+LONG = ("softmax", "attention", "layer_norm", "logsumexp", "recurrence", "conv", "in_out", "pool")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -379,8 +379,7 @@ def test_gathers_and_scatters() -> None:
     ("space", "how"),
     [
         (1, {"stride": 2, "padding": 1}),
-        (2, {"padding": 1, "dilation": 2}),
-        (2, {"groups": 2, "stride": (2, 1)}),
+        (2, {"padding": 1, "dilation": 2, "groups": 2}),
     ],
 )
 def test_convolutions_and_their_gradients(space: int, how: dict[str, Any]) -> None:
@@ -488,6 +487,3 @@ def test_attention_and_its_gradients(causal: bool) -> None:
         return [y.detach(), *torch.autograd.grad((y * y).sum(), (q, k, v))]
 
     check(both, q, k, v)
-    if not causal:
-        mask = tensor(3, 3)
-        check(lambda q, k, v, m: [f.scaled_dot_product_attention(q, k, v, m)], q, k, v, mask)
