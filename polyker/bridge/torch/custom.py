@@ -11,7 +11,7 @@ import torch
 
 from polyker.api.operator import Operator
 from polyker.api.operator import op as polyker_op
-from polyker.bridge.torch.batched import batched
+from polyker.bridge.batched import batched
 from polyker.bridge.torch.fakes import fake_types
 from polyker.errors.base import GradientError, failure
 from polyker.errors.calls import BAD_ARGUMENT
@@ -61,7 +61,7 @@ class TorchOperator:
         self.sizes = [n for n in signature.sizes if n in {*signature.free_sizes, *signature.parameters}]
         self.sizes = [n for n in self.sizes if n not in operator.fixed]
         self._gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], Gradient] = {}
-        self._batched: dict[tuple[bool, ...], tuple[TorchOperator, str] | None] = {}
+        self._batched: dict[tuple[tuple[str, int], ...], tuple[TorchOperator, frozenset[str]] | None] = {}
         parameters = [f"Tensor t{k}" for k in range(len(signature.inputs))]
         parameters += [f"SymInt n{k}" for k in range(len(self.sizes))]
         results = "Tensor" if self._single else f"({', '.join('Tensor' for _ in signature.outputs)})"
@@ -150,36 +150,39 @@ class TorchOperator:
     def _vmap(self, info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         tensors, sizes = self._split(args)
         signature, count = self.signature, info.batch_size
-        moved = []
-        for name, t, d in zip(signature.inputs, tensors, in_dims, strict=False):
-            if d is None and name in signature.outputs:
-                t, d = t.expand(count, *t.shape), 0
-            moved.append((t, False) if d is None else (t.movedim(d, 0), True))
-        made = self._over_batch(tuple(has for _, has in moved))
-        if made is not None:
-            operator, size = made
-            result = operator(
-                **dict(zip(signature.inputs, (t for t, _ in moved), strict=True)), **sizes, **{size: count}
-            )
+        given, axes = dict(zip(signature.inputs, tensors, strict=True)), {}
+        for name, d in zip(signature.inputs, in_dims, strict=False):
+            if name in signature.outputs:  # it has the batch in front
+                given[name] = given[name].expand(count, *given[name].shape) if d is None else given[name].movedim(d, 0)
+                d = 0
+            if d is not None:
+                axes[name] = d
+        made = self._over_batch(tuple(axes.items()))
+        if made is None:
+            rows = [
+                self.custom(*(t.select(axes[n], k) if n in axes else t for n, t in given.items()), *sizes.values())
+                for k in range(count)
+            ]
+            columns = zip(*(row if isinstance(row, tuple) else (row,) for row in rows), strict=True)
+            found, dims = [torch.stack(column) for column in columns], [0] * len(signature.outputs)
         else:
-            rows = [self.custom(*(t[k] if has else t for t, has in moved), *sizes.values()) for k in range(count)]
-            rows = [row if isinstance(row, tuple) else (row,) for row in rows]
-            result = tuple(torch.stack(parts) for parts in zip(*rows, strict=True))
-            result = result[0] if self._single else result
-        return (result, 0) if self._single else (tuple(result), (0,) * len(signature.outputs))
+            operator, having = made
+            result = operator(**given, **sizes)
+            found = list(result) if isinstance(result, tuple) else [result]
+            dims = [0 if n in having else None for n in signature.outputs]
+        return (found[0], dims[0]) if self._single else (tuple(found), tuple(dims))
 
-    def _over_batch(self, has: tuple[bool, ...]) -> tuple[TorchOperator, str] | None:
-        """Return the operator over a batch of inputs, and the name of the batch's size; None where there is no such program."""
+    def _over_batch(self, axes: tuple[tuple[str, int], ...]) -> tuple[TorchOperator, frozenset[str]] | None:
+        """Return the operator over a batch in these dimensions of inputs, and the tensors that have it; None if there is none."""
         with _lock:
-            if has not in self._batched:
-                names = [n for n, batch in zip(self.signature.inputs, has, strict=True) if batch]
-                found = batched(self.operator.program, names)
-                self._batched[has] = (
+            if axes not in self._batched:
+                found = batched(self.operator.program, dict(axes))
+                self._batched[axes] = (
                     None
                     if found is None
-                    else (registered(Operator(found[0], self.operator.fixed), self.name), found[1])
+                    else (registered(polyker_op(found.text, **self.fixed), f"{self.name}_batch"), found.tensors)
                 )
-            return self._batched[has]
+            return self._batched[axes]
 
     def __repr__(self) -> str:
         return f"<polyker.torch operator {self.name} of {self.operator!r}>"
