@@ -158,13 +158,14 @@ class TorchOperator:
             if d is not None:
                 axes[name] = d
         made = self._over_batch(tuple(axes.items()))
+        dims: list[int | None]
         if made is None:
             rows = [
                 self.custom(*(t.select(axes[n], k) if n in axes else t for n, t in given.items()), *sizes.values())
                 for k in range(count)
             ]
             columns = zip(*(row if isinstance(row, tuple) else (row,) for row in rows), strict=True)
-            found, dims = [torch.stack(column) for column in columns], [0] * len(signature.outputs)
+            found, dims = [torch.stack(column) for column in columns], [0 for _ in signature.outputs]
         else:
             operator, having = made
             result = operator(**given, **sizes)
