@@ -126,7 +126,7 @@ def test_bits_in_reductions_and_vectors():
     same(pk.op("O[i,j] = ~A[i,j] << 3")(turned), ~turned << 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=36, deadline=None)
 @given(st.data())
 def test_random_expressions_are_numpys(data):
     names = {n: values(data.draw(st.sampled_from(TYPES[1:6])), 5, small=data.draw(st.booleans())) for n in "ABC"}
@@ -225,7 +225,7 @@ def test_constants_that_do_not_fit_are_refused():
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_what_is_known_of_their_values_holds(data):
     dtype = data.draw(st.sampled_from([i8, u8]))
     op = data.draw(st.sampled_from(["bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"]))

@@ -174,7 +174,7 @@ def test_integers_are_numpys(kind, target):
         np.testing.assert_array_equal(found, wanted, name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=36, deadline=None)
 @given(st.data())
 def test_random_shapes_and_strides(data):
     name = data.draw(st.sampled_from([n for n in COMPILED if n not in ("where", "popcount")]))

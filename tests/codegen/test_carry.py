@@ -154,7 +154,7 @@ access = st.tuples(st.integers(0, 1), st.integers(-5, 2))
     n=st.integers(5, 16),
     fixed=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_loop_means_the_same(bodies, factor, step, vector, n, fixed) -> None:  # type: ignore[no-untyped-def]
     base = 25 if factor < 0 else 0
 

@@ -13,7 +13,7 @@ from tests.codegen.kernels import random_case
 from tests.codegen.support import check_same
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(st.integers(0, 2**32))
 def test_machine_code_does_what_the_interpreter_does(seed):
     case = random_case(seed)
@@ -22,7 +22,7 @@ def test_machine_code_does_what_the_interpreter_does(seed):
 
 
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cpu:x86-64-v2"])
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=14, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_narrower_vector_units_give_the_same(target, seed):
     case = random_case(seed)
@@ -30,7 +30,7 @@ def test_narrower_vector_units_give_the_same(target, seed):
 
 
 @pytest.mark.parametrize("change", [unroll, simplify])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_rewritten_kernel_means_the_same(change, seed):
     case = random_case(seed)

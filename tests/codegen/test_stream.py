@@ -78,7 +78,7 @@ def values(dtype: DType, *shape: int) -> np.ndarray:
     fixed=st.booleans(),
     processor=st.sampled_from(("cpu", "cpu", "cpu:x86-64-v2", "cpu:x86-64-v3")),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=72, deadline=None)
 def test_rows_of_any_place_and_length_are_stored(
     name: str, count: int, width: int, gap: int, lo: int, lanes: int, fixed: bool, processor: str
 ) -> None:
@@ -227,7 +227,7 @@ def test_rows_that_lie_on_the_stack_are_read_to_their_end_and_no_further(shift: 
     pieces=st.integers(2, 40),
     turn=st.sampled_from((64, 512)),
 )
-@settings(max_examples=18, deadline=None)
+@settings(max_examples=11, deadline=None)
 def test_a_row_by_pieces_side_by_side_is_stored_whole_and_nothing_else(
     name: str, width: int, lo: int, lanes: int, pieces: int, turn: int
 ) -> None:

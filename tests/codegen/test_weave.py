@@ -61,7 +61,7 @@ def arrays(name: str, count: int, width: int) -> dict[str, np.ndarray]:
     offset=st.integers(0, 70),
     processor=st.sampled_from(("cpu", "cpu:x86-64-v2", "cpu:x86-64-v3")),
 )
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_rows_in_any_order_and_at_any_address(
     name: str, count: int, width: int, step: int, offset: int, processor: str
 ) -> None:

@@ -140,7 +140,7 @@ ALPHABET = ["C", "A", "i", "j", "N", "[", "]", "(", ")", ",", ";", ":", " = ", "
 
 
 @given(st.lists(st.sampled_from(ALPHABET), max_size=30).map("".join) | st.text(max_size=40))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=360, deadline=None)
 def test_any_text_gives_a_program_that_reads_back_or_an_error_of_ours(text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -83,7 +83,7 @@ operator = st.sampled_from("+ - * / // % ** & | ^ << >> < <= > >= == != and or".
 
 
 @given(st.lists(st.tuples(operator, operand), min_size=1, max_size=8), operand)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=240, deadline=None)
 def test_operators_bind_as_in_python(rest, first):
     text = first + "".join(f" {op} {x}" for op, x in rest)
     try:

@@ -25,7 +25,7 @@ def parsed(text, sizes=()):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=72, deadline=None)
 def test_a_printed_program_reads_back(seed):
     program = parsed(recipes.to_text(recipes.Maker(seed).program()), recipes.SIZES)
     again = parsed(str(program), program.sizes)
@@ -34,7 +34,7 @@ def test_a_printed_program_reads_back(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_text_and_builder_give_the_same_program(seed):
     recipe = recipes.Maker(seed).program()
     text = parsed(recipes.to_text(recipe), recipes.SIZES)

@@ -95,7 +95,7 @@ slope = st.sampled_from((-2, -1, 1, 2))
 bound = st.tuples(slope, slope, st.integers(-30, 30))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(lines=st.lists(bound, min_size=1, max_size=3), sizes=st.tuples(st.integers(1, 90), st.integers(1, 90)))
 def test_random_parts_of_a_matrix_have_the_blocks_that_they_need(lines, sizes):
     where = " and ".join(f"{a}*i + {b}*j <= {c}" for a, b, c in lines)
@@ -132,7 +132,7 @@ def affine(names):
     return st.recursive(leaf, grown, max_leaves=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), step=st.integers(1, 3), size=st.integers(0, 12))
 def test_the_greatest_value_is_no_less_than_any(data, step, size):
     loops = []
@@ -153,7 +153,7 @@ def test_the_greatest_value_is_no_less_than_any(data, step, size):
     assert all(v <= evaluate(found, {"n": size}) for v in values(0, {"n": size}))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(factors=st.tuples(*[st.integers(-5, 5)] * 3), size=st.integers(1, 9), slope=st.integers(0, 3))
 def test_of_what_is_affine_it_is_the_greatest_itself(factors, size, slope):
     a, b, n = Var("a"), Var("b"), Var("n")

@@ -80,7 +80,7 @@ def assert_same(found: Outcome, wanted: Outcome, text: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=90, deadline=None, derandomize=True)
 @given(st.integers(0, 10**9))
 def test_binding_agrees_with_the_interpreter(seed):
     try:
@@ -94,7 +94,7 @@ def test_binding_agrees_with_the_interpreter(seed):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=90, deadline=None, derandomize=True)
 @given(st.integers(0, 10**9))
 def test_symbolic_sizes_agree_with_fixed_ones(seed):
     try:

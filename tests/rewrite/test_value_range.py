@@ -66,7 +66,7 @@ def corners() -> dict[str, np.ndarray]:
 
 
 @given(expr=st.sampled_from([i16, i32, i64]).flatmap(trees))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 def test_every_value_lies_in_the_range(expr: Expr) -> None:
     found = value(expr, corners())
     low, high = value_range(expr)
@@ -75,7 +75,7 @@ def test_every_value_lies_in_the_range(expr: Expr) -> None:
 
 
 @given(expr=st.sampled_from([i16, i32, i64]).flatmap(trees), part=st.sampled_from([i8, u8, i16, u16]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 def test_a_value_converted_is_the_same_computed_in_the_narrow_type(expr: Expr, part: DType) -> None:
     elements = corners()
     wanted, found = convert(value(expr, elements), part), value(modulo(expr, part), elements)

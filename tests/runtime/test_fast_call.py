@@ -410,7 +410,7 @@ def arrays(draw: st.DrawFn) -> np.ndarray:
     return array
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=240, deadline=None)
 @given(
     args=st.lists(st.one_of(arrays(), arrays(), arrays(), GARBAGE), max_size=4),
     named=st.dictionaries(

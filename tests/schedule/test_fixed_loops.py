@@ -65,7 +65,7 @@ def digits(draw: st.DrawFn, index: IndexExpr) -> list[Expr]:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=90)
 def test_the_loops_run_each_instance_once_at_its_times(data: st.DataObject) -> None:
     times = data.draw(digits(ROW)) + data.draw(digits(COLUMN))
     times = data.draw(st.permutations(times))

@@ -61,7 +61,7 @@ def programs(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(programs(), st.booleans())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_statements_that_run_together_keep_their_values(program: tuple[str, str], every: bool) -> None:
     found = case(program[0], X=program[1])
     with pytest.MonkeyPatch.context() as patch:
