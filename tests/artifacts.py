@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import polyker as pk
@@ -41,4 +42,10 @@ def stepped(schedule: Any, step: EditStep, *, advise: bool) -> Any:
 
 def table_of(called: Any) -> CallTable | None:
     """Return the table by which calls of an operator or a kernel go straight to machine code, None where none do."""
-    return called.func.__self__[1] if type(called.func) is type(len) else None
+    found = entry_of(called)
+    return found.__self__[1] if type(found) is type(len) else None
+
+
+def entry_of(called: Any) -> Any:
+    """Return what a call of an operator or a kernel runs now: the emitted entry, or the way through Python."""
+    return partial.func.__get__(called)  # type: ignore[attr-defined]

@@ -105,7 +105,14 @@ class Operator(Direct):
         plain = signature.parameters == signature.inputs and not self._owns_out
         self._plain = len(signature.inputs) if plain else -1
         self._through_python = weak_calls(self, Operator._call)
+        token = ("polyker.Operator", self.identity, *sorted(self.fixed.items()))
+        vars(self._through_python)["__dask_tokenize__"] = lambda: token
         self.hand_on_to(self._through_python)
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The way of a call through Python, by which dask tells what the operator computes."""
+        return self._through_python
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it as its text and fixed sizes; what it has compiled comes from the disk cache, or is compiled anew."""

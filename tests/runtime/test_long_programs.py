@@ -99,9 +99,9 @@ def test_all_that_a_compile_gives_is_there_for_chains_of_any_length(count: int) 
 
 def test_more_statements_than_the_limit_are_refused_before_anything_else() -> None:
     with pytest.raises(PolykerError, match="PK108"):
-        deep(lambda: pk.op(steps(257, "X[i]*0.5", "{T}[i] + 1")))
+        deep(lambda: pk.op(steps(8193, "X[i]*0.5", "{T}[i] + 1")))
     with pytest.raises(PolykerError, match=r"PK10[18]"):
-        deep(lambda: pk.op(steps(2_000, "X[i]*0.5", "{T}[i] + 1")))
+        deep(lambda: pk.op(steps(20_000, "X[i]*0.5", "{T}[i] + 1")))
 
 
 def test_130_reductions_that_each_read_the_one_before_have_accumulators_side_by_side() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
-from tests.artifacts import table_of
+from tests.artifacts import entry_of, table_of
 from tests.runtime.calls import BUILTIN, NEEDS_ENTRY, no_python
 
 pytestmark = NEEDS_ENTRY
@@ -30,7 +30,7 @@ def summed() -> Any:
 def warm(operator: Any, *args: Any) -> Any:
     for _ in range(4):
         found = operator(*args)
-    assert type(operator.func) is BUILTIN
+    assert type(entry_of(operator)) is BUILTIN
     return found
 
 

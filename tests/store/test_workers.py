@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import polyker as pk
@@ -48,3 +49,6 @@ def test_dask_knows_an_operator_by_what_it_computes() -> None:
     tokenize = pytest.importorskip("dask.base").tokenize
     one, same, other = pk.op("y[i] = x[i] * 3"), pk.op("y[i] = x[i] * 3"), pk.op("y[i] = x[i] * 4")
     assert tokenize(one) == tokenize(same) != tokenize(other)
+    for _ in range(70):
+        one(np.arange(3.0))
+    assert tokenize(one) == tokenize(same)

@@ -163,7 +163,7 @@ class _Grouping:
             sums = list(accumulate(self._weight(units[n]) for n in rest[:MOST_IN_A_GROUP]))
             fit = sum(weight <= MOST_IN_A_GROUP for weight in sums)
             if fit == len(rest):
-                return [*runs, rest]
+                return [*runs, rest] if rest else runs
             made, open_at = set[str](), list[int]()
             for k in range(max(1, fit)):
                 made |= units[rest[k]].writes
