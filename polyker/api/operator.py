@@ -77,8 +77,8 @@ class Operator(Direct):
     `out`: an array, or for several outputs a tuple or dict of arrays, to write into; it is returned. What comes
     back is of the library of the first array; several outputs come as a namedtuple. Where the arrays lie on a GPU it
     runs there, on the stream given as `stream=` or the current one of their library, and does not wait: see `sync`.
-    A keyword that is a name of the program is the program's, until that is given by position.
-    Raises ShapeError, DTypeError, ArgumentError, GatherError, CompileError, CompileTimeout.
+    A keyword that is a name of the program is the program's, until that is given by position. Raises ShapeError, DTypeError,
+    ArgumentError, GatherError, CompileError, CompileTimeout.
     """
 
     def __init__(self, program: Program | Definition, fixed: Mapping[str, int] | None = None) -> None:
@@ -92,21 +92,17 @@ class Operator(Direct):
         else:
             raise failure(NOT_AN_OPERATOR, type=type(program).__name__)
         signature = self.signature = self._definition.signature
-        self.fixed = self._definition.fixed
-        self.identity = self._definition.identity
+        self.fixed, self.identity = self._definition.fixed, self._definition.identity
         self._fields = result_tuple(signature.outputs) if len(signature.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         # By options: calls of other threads may be under way through any of them, so that none is dropped.
         self._tables: dict[Options, tuple[CallTable, Callable[..., Any]]] = {}
-        self._families: dict[Hashable, Family] = {}
-        self._unfinished = UnfinishedCalls()
+        self._families, self._unfinished = dict[Hashable, Family](), UnfinishedCalls()
         self._repeats: Any = None  # of runtime.cuda, from the first call on arrays of a GPU
         self._owns_out = "out" in self._own(0)
         plain = signature.parameters == signature.inputs and not self._owns_out
         self._plain = len(signature.inputs) if plain else -1
-        self._through_python = weak_calls(self, Operator._call)
-        token = ("polyker.Operator", self.identity, *sorted(self.fixed.items()))
-        vars(self._through_python)["__dask_tokenize__"] = lambda: token
+        self._through_python = weak_calls(self, Operator._call, (self.identity, *sorted(self.fixed.items())))
         self.hand_on_to(self._through_python)
 
     @property

@@ -43,13 +43,19 @@ class Direct(partial[Any]):
         return self
 
 
-def weak_calls(owner: T, method: Callable[[T, tuple[Any, ...], Any, dict[str, Any]], Any]) -> Callable[..., Any]:
-    """Return calls of a method by way of Python that do not hold on to its owner: whoever calls the owner does."""
+def weak_calls(
+    owner: T, method: Callable[[T, tuple[Any, ...], Any, dict[str, Any]], Any], token: tuple[object, ...]
+) -> Callable[..., Any]:
+    """Return calls of a method by way of Python that do not hold on to its owner: whoever calls the owner does.
+
+    `token`: what it computes, by which dask tells it from others.
+    """
     weak = ref(owner)
 
     def call(*args: Any, out: Any = None, **named: Any) -> Any:
         return method(cast(T, weak()), args, out, named)
 
+    vars(call)["__dask_tokenize__"] = lambda: token
     return call
 
 
