@@ -46,6 +46,14 @@ def _product(args: tuple[Expr, ...], value: Expr) -> tuple[Expr, ...]:
     return tuple(mul(*args[:n], *args[n + 1 :]) for n in range(len(args)))
 
 
+def _over(value: Expr, divisor: Expr) -> Expr:
+    """Return a quotient divided by its divisor again, by the reciprocal: of one divisor of many terms there is one."""
+    inverse = div(ONE, divisor)
+    if isinstance(value, Call) and value.op == "div":
+        return mul(value.args[0], inverse, inverse)
+    return mul(value, inverse)
+
+
 def _extremum(op: str) -> Rule:
     """Return the rule of `minimum` and `maximum`: half of it goes to each of two equal arguments."""
 
@@ -79,7 +87,7 @@ RULES: dict[str, Rule] = {
     "add": lambda args, value: (ONE,) * len(args),
     "mul": _product,
     "neg": _one(lambda x, y: number(-1)),
-    "div": lambda args, value: (div(ONE, args[1]), neg(div(value, args[1]))),
+    "div": lambda args, value: (div(ONE, args[1]), neg(_over(value, args[1]))),
     "pow": _power,
     "mod": lambda args, value: (ONE, neg(call("floor", div(args[0], args[1])))),
     "fmod": lambda args, value: (ONE, neg(call("trunc", div(args[0], args[1])))),

@@ -38,7 +38,7 @@ AROUND = {
     "process": 270,
     "record": 460,
     "reference": 1510,
-    "runtime": 4000,
+    "runtime": 4020,
     "store": 290,
     "viz": 140,
 }
