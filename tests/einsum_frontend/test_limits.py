@@ -96,7 +96,7 @@ def test_hostile_text_is_refused_at_once(name):
         start = time.process_time()
         assert code_of(HUGE[name]) is not None
         best = min(best, time.process_time() - start)
-    assert best < (1.0 if "statements" in name else 0.05)
+    assert best < (4.0 if "statements" in name else 0.05)
 
 
 def test_no_depth_of_tree_within_the_limits_is_too_deep_for_what_walks_it():

@@ -108,8 +108,8 @@ def test_hostile_texts_are_refused_soon(text: str) -> None:
         except PolykerError as error:
             assert len(str(error)) < 3000
         best = min(best, time.perf_counter() - start)
-    # What ends thousands of statements or terms before its limit is reached is read up to there.
-    assert best < (1.0 if text.count("A[i]") > 4000 else 0.05) * slowness(), f"{best:.3f} s"
+    # Thousands of statements or terms are read before what is wrong with them is found.
+    assert best < (4.0 if text.count("A[i]") > 4000 else 0.05) * slowness(), f"{best:.3f} s"
 
 
 def slowness() -> float:
