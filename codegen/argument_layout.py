@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from polyker.codegen.ir.kernel import Const, KExpr, Op, Var
+from polyker.codegen.ir.kernel import Buffer, Const, KExpr, Op, Space, Var
 from polyker.errors.base import InternalError
 from polyker.ir.expr import Call, Expr, Literal, SizeExpr
-from polyker.ir.layout import Layout
-from polyker.ir.typed import Role, TypedProgram
+from polyker.ir.layout import DENSE, Layout
+from polyker.ir.typed import Role, TypedProgram, TypedTensor
+from polyker.record.records import Integer
 
 
 def argument_names(program: TypedProgram) -> tuple[str, ...]:
@@ -18,6 +19,25 @@ def argument_names(program: TypedProgram) -> tuple[str, ...]:
 def stride_name(tensor: str, dimension: int) -> str:
     """Return the name of the integer that holds a stride."""
     return f"{tensor}_s{dimension}"
+
+
+def integer_name(integer: Integer) -> str:
+    """Return the name of an integer in the kernel: a size's own, or a stride's."""
+    return integer.name if integer.dimension is None else stride_name(integer.name, integer.dimension)
+
+
+def argument_buffer(tensor: TypedTensor, layout: Layout) -> tuple[Buffer, list[Integer]]:
+    """Return the buffer of an argument, and the strides that the caller passes."""
+    shape = tuple(map(extent, tensor.shape))
+    strides, strided = strides_of(tensor.name, shape, layout)
+    buffer = Buffer(tensor.name, tensor.dtype, shape, strides, Space.ARGUMENT, tensor.role is not Role.INPUT)
+    return buffer, [Integer(tensor.name, d) for d in strided]
+
+
+def scratch_buffer(tensor: TypedTensor) -> Buffer:
+    """Return the buffer of a temporary that the run time lends memory for."""
+    shape = tuple(map(extent, tensor.shape))
+    return Buffer(tensor.name, tensor.dtype, shape, strides_of(tensor.name, shape, DENSE)[0], Space.SCRATCH)
 
 
 def extent(expr: Expr) -> KExpr:

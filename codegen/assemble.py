@@ -6,23 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
-from polyker.codegen.ir.kernel import Buffer, KernelIR, KExpr, PartCall, Space, Var
+from polyker.codegen.argument_layout import argument_buffer, argument_names, extent, integer_name, scratch_buffer
+from polyker.codegen.ir.kernel import Buffer, KernelIR, KExpr, PartCall, Var
+from polyker.codegen.lowering.lower import Lowered
 from polyker.ir.expr import Call, Expr, SizeExpr, transform
-from polyker.ir.layout import DENSE, Layout
+from polyker.ir.layout import Layout
 from polyker.ir.typed import Role, TypedProgram, TypedTensor
 from polyker.record.records import Failure, Integer
 from polyker.structs import replace
 
 
 class PartKernel(Struct, frozen=True, eq=False):
-    """The kernel of a part, after all passes, and what it takes; fields as of polyker.codegen.artifact.Artifact."""
+    """The kernel of a part after all passes, with what it takes; `products`: its integers that are products of two sizes."""
 
-    kernel: KernelIR
-    arguments: tuple[str, ...]
-    scratch: tuple[TypedTensor, ...]
-    integers: tuple[Integer, ...]
-    guards: Mapping[int, Failure]
+    lowered: Lowered
     products: tuple[tuple[str, tuple[str, str]], ...]
 
 
@@ -35,19 +32,9 @@ class PartUse(Struct, frozen=True, eq=False):
     guards: Mapping[int, Failure]
 
 
-class Assembled(Struct, frozen=True, eq=False):
-    """The kernel of a program of parts, and what the run time has to pass to it (as polyker.codegen.lowering.lower.Lowered)."""
-
-    kernel: KernelIR
-    arguments: tuple[str, ...]
-    scratch: tuple[TypedTensor, ...]
-    integers: tuple[Integer, ...]
-    guards: Mapping[int, Failure]
-
-
 def assembled(
     program: TypedProgram, layouts: Sequence[Layout], kernels: Sequence[PartKernel], uses: Sequence[PartUse]
-) -> Assembled:
+) -> Lowered:
     """Return the kernel that runs parts in their order; `layouts`: of the program's arguments.
 
     What parts pass to each other and what each needs for itself lies in scratch memory, which what is not needed at the same time
@@ -58,34 +45,25 @@ def assembled(
     buffers: list[Buffer] = []
     alignments = _alignments(kernels, uses)
     for name, layout in zip(arguments, layouts, strict=True):
-        tensor = program.tensor(name)
-        shape = tuple(extent(e) for e in tensor.shape)
-        strides, strided = strides_of(name, shape, layout)
-        integers += [Integer(name, d) for d in strided]
-        written = tensor.role is not Role.INPUT
-        buffers.append(
-            Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, written, alignment=alignments.get(name, 0))
-        )
+        buffer, strides = argument_buffer(program.tensor(name), layout)
+        buffers.append(replace(buffer, alignment=alignments.get(name, 0)))
+        integers += strides
     memory = _Memory(program, frozenset(arguments))
     calls = tuple(memory.call(k, use, kernels[use.number]) for k, use in enumerate(uses))
-    for tensor in memory.scratch:
-        shape = tuple(extent(e) for e in tensor.shape)
-        buffers.append(
-            Buffer(tensor.name, tensor.dtype, shape, strides_of(tensor.name, shape, DENSE)[0], Space.SCRATCH)
-        )
-    names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
+    buffers += map(scratch_buffer, memory.scratch)
+    names = tuple(map(integer_name, integers))
     kernel = KernelIR(
         "kernel", tuple(buffers), names, calls, disjoint=frozenset(memory.disjoint), in_place=frozenset(memory.in_place),
-        parts=tuple(k.kernel for k in kernels), lifetimes=memory.lifetimes(),
+        parts=tuple(k.lowered.kernel for k in kernels), lifetimes=memory.lifetimes(),
     )  # fmt: skip
-    return Assembled(kernel, arguments, tuple(memory.scratch), tuple(integers), memory.guards)
+    return Lowered(kernel, arguments, tuple(memory.scratch), tuple(integers), memory.guards)
 
 
 def _alignments(kernels: Sequence[PartKernel], uses: Sequence[PartUse]) -> dict[str, int]:
     """Return the bytes that each tensor's address has to be a multiple of."""
     found: dict[str, int] = {}
     for use in uses:
-        part = kernels[use.number]
+        part = kernels[use.number].lowered
         for name, buffer in zip(part.arguments, part.kernel.buffers, strict=False):
             whole = use.tensors[name]
             found[whole] = max(found.get(whole, 0), buffer.alignment)
@@ -109,23 +87,23 @@ class _Memory:
         for name, (a, b) in part.products:
             sizes[name] = Call("mul", (sizes[a], sizes[b]))
         names = dict(use.tensors)
-        for tensor in part.scratch:
+        lowered, kernel = part.lowered, part.lowered.kernel
+        for tensor in lowered.scratch:
             # Its own: no other part sees it.
             names[tensor.name] = own = f"{tensor.name}.{number}"
             shape = tuple(_sized(e, sizes) for e in tensor.shape)
             label = self.tensors[use.tensors[tensor.name]].label if tensor.name in use.tensors else tensor.label
             self._needed(replace(tensor, name=own, label=label, shape=shape, role=Role.TEMPORARY), number)
-        buffers = tuple(names[b.name] for b in part.kernel.buffers)
+        buffers = tuple(names[b.name] for b in kernel.buffers)
         for name in buffers:
             if name in self.tensors and name not in self.given:
                 self._needed(self.tensors[name], number)
-        kernel = part.kernel
         self.disjoint |= {(names[a], names[b]) for a, b in kernel.disjoint}
         self.in_place |= {(names[a], names[b]) for a, b in kernel.in_place}
         codes = len(self.guards)
         for code, failure in use.guards.items():
             self.guards[codes + code] = failure
-        return PartCall(use.number, buffers, tuple(_integer(i, use, sizes) for i in part.integers), codes)
+        return PartCall(use.number, buffers, tuple(_integer(i, use, sizes) for i in lowered.integers), codes)
 
     def _needed(self, tensor: TypedTensor, number: int) -> None:
         if tensor.name not in self.spans:
@@ -144,6 +122,6 @@ def _sized(shape: Expr, sizes: Mapping[str, Expr]) -> Expr:
 
 def _integer(integer: Integer, use: PartUse, sizes: Mapping[str, Expr]) -> KExpr:
     """Return an integer of a part in terms of the kernel's."""
-    if integer.dimension is not None:
-        return Var(stride_name(use.tensors[integer.name], integer.dimension))
-    return extent(sizes[integer.name])
+    if integer.dimension is None:
+        return extent(sizes[integer.name])
+    return Var(integer_name(replace(integer, name=use.tensors[integer.name])))

@@ -10,7 +10,14 @@ from typing import TypeAlias
 import islpy as isl
 from msgspec import Struct, field
 
-from polyker.codegen.argument_layout import argument_names, extent, stride_name, strides_of
+from polyker.codegen.argument_layout import (
+    argument_buffer,
+    argument_names,
+    extent,
+    integer_name,
+    scratch_buffer,
+    strides_of,
+)
 from polyker.codegen.ir.kernel import (
     Allocate,
     Barrier,
@@ -95,20 +102,13 @@ def lower(scop: Scop, schedule: ScheduleTree, layouts: tuple[Layout, ...], gathe
     integers = [Integer(n) for n, _ in program.sizes]
     buffers = []
     for name, layout in zip(arguments, layouts, strict=True):
-        tensor = program.tensor(name)
-        shape = tuple(extent(e) for e in tensor.shape)
-        strides, strided = strides_of(name, shape, layout)
-        integers += [Integer(name, d) for d in strided]
-        written = tensor.role is not Role.INPUT
+        buffer, strides = argument_buffer(program.tensor(name), layout)
         writers = [s for s in program.statements() if s.target == name]
-        once = written and [s.op for s in writers] == ["set"] and not writers[0].scatters
-        buffers.append(Buffer(name, tensor.dtype, shape, strides, Space.ARGUMENT, written, once=once))
-    for tensor in scratch:
-        shape = tuple(extent(e) for e in tensor.shape)
-        buffers.append(
-            Buffer(tensor.name, tensor.dtype, shape, strides_of(tensor.name, shape, Layout())[0], Space.SCRATCH)
-        )
-    names = tuple(i.name if i.dimension is None else stride_name(i.name, i.dimension) for i in integers)
+        once = buffer.writable and [s.op for s in writers] == ["set"] and not writers[0].scatters
+        buffers.append(replace(buffer, once=once))
+        integers += strides
+    buffers += map(scratch_buffer, scratch)
+    names = tuple(map(integer_name, integers))
     disjoint, in_place = _sharing(program, schedule, [t.name for t in scratch])
     kernel = KernelIR("kernel", tuple(buffers), names, body, disjoint=disjoint, in_place=in_place)
     return Lowered(kernel, arguments, scratch, tuple(integers), lowering.guards)

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact
-from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedProgram
-from polyker.ir.typed_printing import print_typed
 from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline import program as programs
@@ -32,9 +30,8 @@ from polyker.pipeline.parts import compile_parts
 from polyker.pipeline.schedules import automatic, in_text_order, scheduled
 from polyker.pipeline.single import single_kernel, started
 from polyker.pipeline.threads import Found
-from polyker.pipeline.trace import Stages, Watch, print_scop, printed_after, printed_passes
+from polyker.pipeline.trace import Watch, stages_of
 from polyker.poly.isl import isl_job
-from polyker.poly.scop import build_scop
 from polyker.rewrite.normalise.argument_order import orders_of, strided
 from polyker.rewrite.parts.groups import groups_of
 from polyker.schedule.tree.nodes import ScheduleTree
@@ -71,21 +68,14 @@ def compile_typed(
         if len(groups) > 1:
             return compile_parts(typed, groups, layouts, target, options, watch, again)
     made = single_kernel(typed, run, options, given)
-    program, schedule, lowered, kernel = made.program, made.schedule, made.lowered, made.kernel
+    lowered = made.lowered
     text = emit(made.machine, target)
     code = build(text, target)
-    stages = Stages(
-        lambda name: printed_after(name, target.name, again),
-        passes=lambda: printed_passes(again),
-        program=lambda: print_typed(typed),
-        isl=lambda: print_scop(build_scop(program)),
-        schedule=lambda: "\n".join((str(schedule), *map(str, schedule.notes))),
-        loops=lambda: print_kernel(lowered.kernel),
-        llvm=lambda: text,
-    )
+    ordered = (made.program, made.schedule)
+    stages = stages_of(again, target.name, typed, [ordered], lowered.kernel, llvm=lambda: text)
     return Artifact(
-        typed, layouts, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
-        (program, schedule), lowered.kernel, made.steps,
+        typed, layouts, made.kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
+        ordered, lowered.kernel, made.steps,
     )  # fmt: skip
 
 

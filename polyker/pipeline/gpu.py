@@ -9,14 +9,12 @@ from polyker.codegen.cuda.build import CudaCode, ptx
 from polyker.codegen.cuda.sim_build import build_sim
 from polyker.codegen.cuda.text import cuda_source
 from polyker.codegen.ir.meetings import check_meetings
-from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.passes.gpu.combine import write_out
 from polyker.codegen.passes.gpu.launch import check_shared, launches
 from polyker.codegen.passes.gpu.vectors import widen
 from polyker.errors import CompileError, LegalityError
 from polyker.ir.decision import Decision
 from polyker.ir.typed import TypedProgram
-from polyker.ir.typed_printing import print_typed
 from polyker.machine.model import Gpu
 from polyker.options import Options
 from polyker.pipeline import program as programs
@@ -31,7 +29,7 @@ from polyker.pipeline.schedules import (
     unordered,
 )
 from polyker.pipeline.threads import Found, proven_kernel
-from polyker.pipeline.trace import Again, Stages, print_scop, printed_after, printed_passes
+from polyker.pipeline.trace import Again, stages_of
 from polyker.poly.isl import isl_job
 from polyker.poly.scop import build_scop
 from polyker.schedule.gpu.auto import gpu_schedule, lanes_unrolled
@@ -125,16 +123,8 @@ def compile_gpu(
     check_shared(kernel, gpu, target.name)
     sizes = frozenset(n for n, _ in program.sizes)
     text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
-    stages = Stages(
-        lambda name: printed_after(name, target.name, again),
-        passes=lambda: printed_passes(again),
-        program=lambda: print_typed(typed),
-        isl=lambda: print_scop(build_scop(program)),
-        schedule=lambda: "\n".join((str(schedule), *map(str, schedule.notes))),
-        loops=lambda: print_kernel(kernel),
-        cuda=lambda: text,
-        **({} if gpu.simulated else {"ptx": lambda: ptx(text, target)}),
-    )
+    assembly = {} if gpu.simulated else {"ptx": lambda: ptx(text, target)}
+    stages = stages_of(again, target.name, typed, [(program, schedule)], kernel, cuda=lambda: text, **assembly)
     code = build_sim(text) if gpu.simulated else CudaCode(text, target)
     return Artifact(
         typed, run.at.given, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,

@@ -6,24 +6,21 @@ A compile takes the longer the more statements share a schedule, and most of wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from polyker.codegen.argument_layout import argument_names
 from polyker.codegen.artifact import Artifact, ScheduledPart
 from polyker.codegen.assemble import PartKernel, PartUse, assembled
-from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.emit import emit
 from polyker.codegen.llvm.jit.build import build
 from polyker.ir.layout import DENSE, Layout
 from polyker.ir.typed import TypedNode, TypedProgram
-from polyker.ir.typed_printing import print_typed
 from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline.driver import check
 from polyker.pipeline.single import SingleKernel, single_kernel, started
-from polyker.pipeline.trace import Again, Stages, Watch, print_scop, printed_after, printed_passes
+from polyker.pipeline.trace import Again, Watch, stages_of
 from polyker.poly.isl import isl_job
-from polyker.poly.scop import build_scop
 from polyker.record.records import Failure
 from polyker.rewrite.parts.extract import Part, parts_of, relabelled
 from polyker.structs import replace
@@ -56,34 +53,23 @@ def compile_parts(
         number = numbers[key]
         guards = guards_of(made[number].lowered.guards, first[number], part)
         uses.append(PartUse(number, part.tensors, part.sizes, guards))
-    lowered = [m.lowered for m in made]
-    kernels = [
-        PartKernel(m.kernel, low.arguments, low.scratch, low.integers, low.guards, m.program.products)
-        for m, low in zip(made, lowered, strict=True)
-    ]
+    kernels = [PartKernel(replace(m.lowered, kernel=m.kernel), m.program.products) for m in made]
     whole = assembled(typed, layouts, kernels, uses)
     kernel = replace(whole.kernel, fastmath=options.fastmath)
     machine = replace(kernel, parts=tuple(m.machine for m in made))
-    loops = replace(kernel, parts=tuple(low.kernel for low in lowered))
+    loops = replace(kernel, parts=tuple(m.lowered.kernel for m in made))
     check(machine, "the last pass over the kernel")
     text = emit(machine, target)
     code = build(text, target)
     calls = Counter(use.number for use in uses)
-    stages = Stages(
-        lambda name: printed_after(name, target.name, again),
-        passes=lambda: printed_passes(again),
-        program=lambda: print_typed(typed),
-        isl=lambda: _numbered(print_scop(build_scop(m.program)) for m in made),
-        schedule=lambda: _numbered("\n".join((str(m.schedule), *map(str, m.schedule.notes))) for m in made),
-        loops=lambda: print_kernel(loops),
-        llvm=lambda: text,
-    )
+    scheduled = [(m.program, m.schedule) for m in made]
+    stages = stages_of(again, target.name, typed, scheduled, loops, llvm=lambda: text)
     return Artifact(
         typed, layouts, kernel, whole.arguments, whole.scratch, whole.integers, whole.guards, stages, code,
         loops=loops, steps=tuple(step for m in made for step in m.steps),
         parts=tuple(
             ScheduledPart(
-                p.program, (m.program, m.schedule), replace(m.kernel, name=f"part{k}"), m.lowered.kernel, calls[k], p.sizes
+                p.program, scheduled[k], replace(m.kernel, name=f"part{k}"), m.lowered.kernel, calls[k], p.sizes
             )
             for k, (p, m) in enumerate(zip(first, made, strict=True))
         ),
@@ -108,7 +94,3 @@ def _labels(part: Part) -> list[str]:
         *(t.label for t in program.tensors),
         *(label for pairs in (program.sizes, program.labels) for _, label in pairs),
     ]
-
-
-def _numbered(texts: Iterable[str]) -> str:
-    return "\n\n".join(f"part {k}:\n{text}" for k, text in enumerate(texts))

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from polyker.codegen.ir.kernel import KernelIR
+from polyker.codegen.ir.printing import print_kernel
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_STAGE
 from polyker.ir.decision import PassRun
+from polyker.ir.typed import TypedProgram
+from polyker.ir.typed_printing import print_typed
 from polyker.pipeline.driver import printed
-from polyker.poly.scop import Scop
+from polyker.poly.scop import Scop, build_scop
+from polyker.schedule.tree.nodes import ScheduleTree
 
 Watch: TypeAlias = Callable[[PassRun, Any], None]
 # A compile that is done again, watched.
 Again: TypeAlias = Callable[[Watch], object]
+ScheduledProgram: TypeAlias = tuple[TypedProgram, ScheduleTree]
 
 AFTER = "after:"
 # Lines of a change that the list shows: of more, as many that are gone as are new.
@@ -97,6 +103,34 @@ class Stages(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._printers)
+
+
+def stages_of(
+    again: Again,
+    target: str,
+    typed: TypedProgram,
+    scheduled: Sequence[ScheduledProgram],
+    loops: KernelIR,
+    **code: Callable[[], str],
+) -> Stages:
+    """Return the stages of a compile; those of a kernel of parts show its parts one after another.
+
+    `scheduled`: the program of each part, with its schedule, of a kernel without parts the only one. `code`: the target's stages.
+    """
+
+    def of_parts(show: Callable[[ScheduledProgram], str]) -> str:
+        texts = list(map(show, scheduled))
+        return "\n\n".join(f"part {k}:\n{text}" for k, text in enumerate(texts)) if loops.parts else texts[0]
+
+    return Stages(
+        lambda name: printed_after(name, target, again),
+        passes=lambda: printed_passes(again),
+        program=lambda: print_typed(typed),
+        isl=lambda: of_parts(lambda s: print_scop(build_scop(s[0]))),
+        schedule=lambda: of_parts(lambda s: "\n".join((str(s[1]), *map(str, s[1].notes)))),
+        loops=lambda: print_kernel(loops),
+        **code,
+    )
 
 
 def print_scop(scop: Scop) -> str:
