@@ -10,7 +10,7 @@ from polyker.codegen.artifact import Artifact, ScheduledPart
 from polyker.codegen.ir.kernel import For, KernelIR, LoopKind
 from polyker.codegen.ir.walk import statements
 from polyker.cost.memory import passed
-from polyker.edit.names import named
+from polyker.edit.names import ShownNames, named
 from polyker.explain import operations
 from polyker.explain.amounts import Amounts
 from polyker.explain.decisions import decisions_of
@@ -36,7 +36,7 @@ def explain(
     """
     typed, parts = artifact.typed, _parts_of(artifact)
     with isl_job("explain"):
-        written, shown = named(typed, extract_reductions(typed))
+        whole = written, shown = named(typed, extract_reductions(typed))
         labels = _labels(written)
         amounts = Amounts(written, values)
         work = operations.work_of(written, amounts, shown.statements, labels)
@@ -44,11 +44,18 @@ def explain(
         flops: Amount = sum((w.flops for w in work), 0)
         total: Amount = sum((m.read + m.written for m in moved), 0)
         arithmetic = operations.cycles(written, amounts, target)
-        told = [_told(part, values, target) for part in parts]
+        told = [
+            _told(
+                part,
+                whole if part.typed is typed else named(part.typed, extract_reductions(part.typed)),
+                values,
+                target,
+            )
+            for part in parts
+        ]
         scheduled: Amount = sum((part.calls * one.flops for part, one in zip(parts, told, strict=True)), 0)
         if amounts.fixed:
-            cycles = sum(part.calls * one.cycles for part, one in zip(parts, told, strict=True))
-            arithmetic = min(arithmetic, cycles)
+            arithmetic = min(arithmetic, sum(p.calls * one.cycles for p, one in zip(parts, told, strict=True)))
         levels = _summed([(part.calls, one.levels) for part, one in zip(parts, told, strict=True)])
         found = tuple(i for one in told for i in one.intermediates) + _between(artifact, written, amounts, labels)
         peak = arena_bytes(artifact.kernel, values) if amounts.fixed else _sum_of(found)
@@ -95,11 +102,13 @@ def _parts_of(artifact: Artifact) -> tuple[ScheduledPart, ...]:
     return (ScheduledPart(artifact.typed, artifact.scheduled, artifact.kernel, loops, 1, sizes),)
 
 
-def _told(part: ScheduledPart, values: Mapping[str, int], target: Target) -> _Told:
-    """Return what is to be told of a part."""
+def _told(
+    part: ScheduledPart, as_written: tuple[TypedProgram, ShownNames], values: Mapping[str, int], target: Target
+) -> _Told:
+    """Return what is to be told of a part; `as_written`: its program with inline reductions as statements, with its names."""
     typed, (program, schedule) = part.typed, part.scheduled
     known = {own: values[whole] for own, whole in part.sizes.items() if whole in values}
-    written, shown = named(typed, extract_reductions(typed))
+    written, shown = as_written
     program, own = named(typed, program)
     labels = _labels(program) | _labels(written)
     amounts, later = Amounts(written, known), Amounts(program, known)
