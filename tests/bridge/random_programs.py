@@ -6,10 +6,7 @@ part, what the whole gives.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import warnings
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +20,7 @@ from polyker.ir.dtypes import DTYPES
 from polyker.ir.program import Program
 from polyker.reference import interpret
 from tests.fuzz.case import Case
-from tests.fuzz.generate import generate
+from tests.fuzz.judging import main
 
 COMBINED = {"add": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -51,8 +48,14 @@ def _same(found: Any, wanted: Any) -> bool:
     return bool(np.allclose(found, wanted, rtol=rtol, atol=rtol, equal_nan=True))
 
 
-def batch(case: Case, operator: pk.Operator, sizes: dict[str, int]) -> str:
+def _made(case: Case) -> tuple[pk.Operator, dict[str, int]]:
+    """Return the operator of a case and its sizes."""
+    return pk.op(case.text, **(dict(case.sizes) if case.early else {})), dict(case.sizes)
+
+
+def batch(case: Case) -> str:
     """Return what came of a batch of two: "batched", or "WRONG" with what differs."""
+    operator, sizes = _made(case)
     program, rng = operator.program, np.random.default_rng(case.number)
     first, second = (_arguments(case, program, seed) for seed in (0, 1))
     chosen = [n for n in program.inputs if rng.random() < 0.6] or list(program.inputs[:1])
@@ -80,8 +83,9 @@ def batch(case: Case, operator: pk.Operator, sizes: dict[str, int]) -> str:
     return "batched"
 
 
-def split(case: Case, operator: pk.Operator, sizes: dict[str, int]) -> str:
+def split(case: Case) -> str:
     """Return what came of parts: "split", "whole", or "WRONG" with what differs."""
+    operator, sizes = _made(case)
     program, arrays = operator.program, _arguments(case, operator.program, 0)
     whole = _run(program, arrays, sizes)
     ranks = {n: a.ndim for n, a in zip((*program.inputs, *program.outputs), (*arrays, *whole), strict=True)}
@@ -116,41 +120,7 @@ def split(case: Case, operator: pk.Operator, sizes: dict[str, int]) -> str:
     return "split" if factors else "whole"
 
 
-def campaign(seed: int, first: int, count: int) -> tuple[Counter[str], list[str]]:
-    """Return how many programs came to what, and those that are wrong."""
-    counts: Counter[str] = Counter()
-    wrong: list[str] = []
-    for number in range(first, first + count):
-        case = generate(seed, number)
-        if case.invalid:
-            continue
-        operator = pk.op(case.text, **(dict(case.sizes) if case.early else {}))
-        sizes = dict(case.sizes)
-        for judge in (batch, split):
-            try:
-                said = judge(case, operator, sizes)
-            except Exception as error:
-                said = f"WRONG: {judge.__name__}: {type(error).__name__} {str(error)[:600]}"
-            counts[said.partition(":")[0]] += 1
-            if said.startswith("WRONG"):
-                wrong.append(f"program {seed}/{number}: {said}\n{case.text}")
-            if said.startswith("refused"):
-                break
-    return counts, wrong
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    counts, wrong = campaign(given.seed, given.first, given.programs)
-    print(*wrong, sep="\n\n")
-    print(", ".join(f"{n} {what}" for what, n in counts.most_common()))
-    return bool(wrong)
-
+JUDGES = (batch, split)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, JUDGES))

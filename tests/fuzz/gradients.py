@@ -7,11 +7,8 @@ derivative is the sum of.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-import warnings
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -22,6 +19,7 @@ from polyker.ir.dtypes import DTYPES
 from tests.dual.interpreter import dual
 from tests.fuzz.case import Case
 from tests.fuzz.generate import generate
+from tests.fuzz.judging import main
 from tests.fuzz.sequences import sequence
 
 # Relative errors that are allowed, by the narrowest type that a program computes in.
@@ -126,36 +124,5 @@ def made(seed: int, number: int) -> Case:
     return sequence(seed, number) if number % 3 == 2 else generate(seed, number)
 
 
-def campaign(seed: int, first: int, count: int) -> tuple[Counter[str], list[str]]:
-    """Return how many programs came to what, and those that are wrong."""
-    counts: Counter[str] = Counter()
-    wrong: list[str] = []
-    for number in range(first, first + count):
-        case = made(seed, number)
-        if case.invalid:
-            continue
-        try:
-            said = judged(case)
-        except Exception as error:
-            said = f"WRONG: {type(error).__name__} {str(error)[:300]}"
-        counts[said.partition(":")[0]] += 1
-        if said.startswith("WRONG"):
-            wrong.append(f"program {seed}/{number}: {said}\n{case.text}")
-    return counts, wrong
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    counts, wrong = campaign(given.seed, given.first, given.programs)
-    print(*wrong, sep="\n\n")
-    print(", ".join(f"{n} {what}" for what, n in counts.most_common()))
-    return bool(wrong)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, [judged], made))

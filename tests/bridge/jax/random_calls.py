@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-import warnings
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +11,7 @@ import polyker as pk
 from polyker.errors import InternalError, PolykerError
 from polyker.ir.dtypes import DTYPES
 from tests.fuzz.case import Case
-from tests.fuzz.generate import generate
+from tests.fuzz.judging import main
 
 
 def judged(case: Case) -> str:
@@ -53,30 +50,5 @@ def judged(case: Case) -> str:
     return "equal"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    counts: Counter[str] = Counter()
-    wrong = []
-    for number in range(given.first, given.first + given.programs):
-        case = generate(given.seed, number)
-        if case.invalid:
-            continue
-        try:
-            said = judged(case)
-        except Exception as error:
-            said = f"WRONG: {type(error).__name__} {str(error)[:400]}"
-        counts[said.partition(":")[0]] += 1
-        if said.startswith("WRONG"):
-            wrong.append(f"program {given.seed}/{number}: {said}\n{case.text}")
-    print(*wrong, sep="\n\n")
-    print(", ".join(f"{n} {what}" for what, n in counts.most_common()))
-    return bool(wrong)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, [judged], programs=200))
