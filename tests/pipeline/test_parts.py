@@ -165,6 +165,31 @@ def test_a_computed_gather_outside_is_told_by_its_guard() -> None:
         kernel(**given)
 
 
+def test_the_guard_of_an_equal_part_names_its_own_tensor_and_line() -> None:
+    lines, given = [], {}
+    for k in range(13):
+        # No gather search tells of what temporaries held: the words are the guard's.
+        lines += [f"J{k}[i] = I{k}[i] + 1", f"G{k}[i] = T{k}[J{k}[i]]"]
+        given |= {f"I{k}": np.zeros(3, np.int64), f"T{k}": np.arange(4.0)}
+    with cut():
+        kernel = pk.op("\n".join(lines)).compile(**given)
+    assert len(compiled_to(kernel).kernel.parts) == 2
+    given["I7"] = np.array([0, 3, 1])
+    with pytest.raises(GatherError, match=r"(?s)T7.*line 16:"):
+        kernel(**given)
+
+
+def test_what_an_in_out_argument_was_is_read_before_a_group_that_begins_earlier_changes_it() -> None:
+    chain = [f"    F{k + 1}[i] = F{k}[i] * 0.5 + {k}" for k in range(24)]
+    lines = ["f(C, V) -> C, R, F24:", "    F0[i] = V[i] + 1", "    R[i] = C[i] * 2", "    C[i] += F0[i]", *chain]
+    text = "\n".join(lines)
+    given = {"C": np.arange(5.0), "V": np.ones(5)}
+    kernel = pk.op(text).compile(**given)
+    assert compiled_to(kernel).kernel.parts
+    for got, want in zip(kernel(**given), interpret(parse(text), given), strict=True):
+        np.testing.assert_allclose(got, want)
+
+
 def test_in_out_arguments_are_read_before_they_are_changed() -> None:
     lines = [f"    T{k}[i] = C[i] * {k + 1}" for k in range(26)]
     lines += ["    C[i] += T25[i]", "    O[i] = C[i] + " + " + ".join(f"T{k}[i]" for k in range(25))]
