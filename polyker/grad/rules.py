@@ -47,7 +47,7 @@ def _product(args: tuple[Expr, ...], value: Expr) -> tuple[Expr, ...]:
 
 
 def _over(value: Expr, divisor: Expr) -> Expr:
-    """Return a quotient divided by its divisor again, by the reciprocal: of one divisor of many terms there is one."""
+    """Return value / divisor as a product with the divisor's reciprocal, which is loop-invariant where the divisor is."""
     inverse = div(ONE, divisor)
     if isinstance(value, Call) and value.op == "div":
         return mul(value.args[0], inverse, inverse)

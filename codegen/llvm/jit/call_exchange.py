@@ -1,8 +1,8 @@
 """The part of the emitted entry that reads tensors of other libraries by the C exchange API of DLPack, in LLVM IR.
 
 A class that has the API says where its tensors lie without Python in between (dlpack.h, 1.3: `DLPackExchangeAPI`). What the API
-leaves out, such as torch's lazy signs, the class's checks ask for (ClassWord). They may run Python or give the interpreter's
-lock away, so all of them are made before any tensor is read, all tensors are read before a row is looked at, and nothing of
+leaves out, such as torch's negative bit, the class's checks read (ClassWord). They may run Python or release the interpreter's
+lock, so all of them are made before any tensor is read, all tensors are read before a row is looked at, and nothing of
 this kind is called from then on until the row's plan is held (call_run). Meanwhile other classes and rows may come: a row fits
 tensors alone that were checked for their kind of element.
 

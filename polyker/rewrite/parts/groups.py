@@ -31,7 +31,7 @@ MOST_IN_A_GROUP, REDUCTION_WEIGHT = 64, 6
 BARRIER_USES, BARRIER_WINDOW_USES = 4, 32
 # How much larger than all else what is passed on has to be for a product to share loops with its producer (experience value).
 DOMINATING = 4
-# What a symbolic size is thought to be where nothing is known of it.
+# What a symbolic size is thought to be, in elements, where nothing is known of it (chosen: products are barriers then).
 USUAL_SIZE = 256
 
 
@@ -56,8 +56,6 @@ class _Grouping:
         self.program, self.target = program, target
         self.tensors = {t.name: t for t in program.tensors}
         self.sizes = dict.fromkeys((name for name, _ in program.sizes), USUAL_SIZE) | dict(program.likely)
-        for name, (a, b) in program.products:
-            self.sizes[name] = self.sizes[a] * self.sizes[b]
 
     def found(self) -> list[tuple[TypedNode, ...]]:
         """Return the groups."""

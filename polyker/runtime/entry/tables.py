@@ -45,7 +45,7 @@ UNLOCK_OPERATIONS = 300_000
 _OUT = sys.intern("out")
 _ANY_CODE = 1 << 62  # set in every table's codes, so that they are not 0
 # Bytes of new results up to which they are made by the entry for libraries that are not NumPy. Memory for more comes from
-# NumPy, which asks for large pages; the way through Python, some microseconds, is less than the kernel's time.
+# NumPy, which requests huge pages; the way through Python, some microseconds, is less than the kernel's time.
 _MAX_FRESH = 1 << 20
 _EXACT = 1 << 53  # integers up to it are doubles
 _NO_SLOT = POINTERS - 1  # of a row's pointers: the last, which no kernel has
