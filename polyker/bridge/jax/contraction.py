@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyker.api.definition import of_program
-from polyker.api.einsum_wide import path_of
+from polyker.api.einsum.wide import path_of
 from polyker.bridge.jax.function import JaxOperator
 from polyker.bridge.jax.source import JaxSource
 from polyker.einsum_frontend.einsum_string import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import polyker.api.of_numpy  # noqa: F401
+import polyker.api.einsum.of_numpy  # noqa: F401
 from polyker.process.jobs import load
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
     """Evaluate Einstein's summation convention; a drop-in for numpy.einsum, but for views, which it never returns."""
-    return load("polyker.api.einsum_call").call(operands, out, optimize, kwargs)
+    return load("polyker.api.einsum.call").call(operands, out, optimize, kwargs)

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from msgspec import Struct
 
-from polyker.api.einsum_order import diagonal
+from polyker.api.einsum.order import diagonal
 from polyker.einsum_frontend.einsum_string import EinsumContraction, Term
 from polyker.einsum_frontend.names import MAX_INDICES
 from polyker.errors.base import failure
