@@ -1,7 +1,7 @@
 """Backward passes beside torch's alone: `python -m benchmarks.gradients [--core 1] [--case 'conv*']`. One core, f32.
 
-polyker's is `op.vjp()`, which computes again what it needs of the values in between; torch's has kept them. Every gradient is
-compared with torch's before anything is timed.
+polyker's is of `op.vjp_with_residuals()`, which reads what its forward pass has kept, as torch's does; with `--again` it is
+`op.vjp()`, which computes again what it needs. Every gradient is compared with torch's before anything is timed.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ CASES = (
 )  # fmt: skip
 
 
-def prepared(case: Backward) -> dict[str, Callable[[], Any]]:
-    """Return the calls of a case; raises AssertionError where polyker's gradients are not torch's."""
+def prepared(case: Backward, *, again: bool) -> dict[str, Callable[[], Any]]:
+    """Return the calls of a case, `again`: without residuals; raises AssertionError where polyker's gradients are not torch's."""
     import numpy as np
     import torch
 
@@ -97,8 +97,11 @@ def prepared(case: Backward) -> dict[str, Callable[[], Any]]:
     def by_torch() -> Any:
         return torch.autograd.grad(result, given, weights, retain_graph=True)
 
-    backward = pk.op(case.text).vjp()
-    every = {**x, backward.signature.inputs[-1]: weight}
+    op = pk.op(case.text)
+    forward, backward = (op, op.vjp()) if again else op.vjp_with_residuals()
+    kept = forward(**{n: x[n] for n in forward.signature.inputs})
+    several = kept if len(forward.signature.outputs) > 1 else (kept,)
+    every = {**x, **dict(zip(forward.signature.outputs, several, strict=True)), backward.signature.inputs[-1]: weight}
     kernel = backward.compile(**{n: every[n] for n in backward.signature.inputs})
     arguments = [every[n] for n in backward.signature.inputs]
     found = kernel(*arguments)
@@ -107,12 +110,12 @@ def prepared(case: Backward) -> dict[str, Callable[[], Any]]:
     return {"polyker": lambda: kernel(*arguments), "torch": by_torch}
 
 
-def rows(cases: list[Backward], rounds: int) -> Iterator[tuple[str, float, float]]:
+def rows(cases: list[Backward], rounds: int, *, again: bool) -> Iterator[tuple[str, float, float]]:
     """Yield the name of each case with the seconds of polyker and of torch, medians of rounds taken in turns."""
     from benchmarks.timing import in_turns
 
     for case in cases:
-        times = in_turns(prepared(case), rounds, keep="polyker", enough=0.25)
+        times = in_turns(prepared(case, again=again), rounds, keep="polyker", enough=0.25)
         yield case.name, times["polyker"].median, times["torch"].median
 
 
@@ -122,11 +125,13 @@ def main() -> None:
     found.add_argument("--core", type=int, help="the core to run on; default: the last")
     found.add_argument("--case", default="*", metavar="GLOB", help="only cases whose name matches")
     found.add_argument("--rounds", type=int, default=7, help="rounds, of which the median counts; default: %(default)s")
+    found.add_argument("--again", action="store_true", help="backward passes that compute again what they need")
     options = found.parse_args()
     process.prepare(options.core)
     ratios = []
     print(f"{'backward':<20}{'polyker ms':>12}{'torch ms':>12}{'torch / polyker':>18}")
-    for name, ours, theirs in rows([c for c in CASES if fnmatch(c.name, options.case)], options.rounds):
+    chosen = [c for c in CASES if fnmatch(c.name, options.case)]
+    for name, ours, theirs in rows(chosen, options.rounds, again=options.again):
         ratios.append(theirs / ours)
         print(f"{name:<20}{ours * 1e3:12.3f}{theirs * 1e3:12.3f}{ratios[-1]:18.2f}", flush=True)
     if ratios:

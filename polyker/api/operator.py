@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from polyker.api.binding import GivenSchedule
 from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of, lies_on_gpu
-from polyker.api.definition import STEPS_KEPT, Definition, GivenNames, is_program, of_program, of_text
+from polyker.api.definition import Definition, is_program, of_program, of_text
+from polyker.api.derivatives import Differentiable
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
@@ -70,7 +71,7 @@ def op(*definition: object, **sizes: int) -> Operator:
     raise failure(NOT_AN_OPERATOR, type=shown)
 
 
-class Operator(Direct):
+class Operator(Direct, Differentiable):
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays.
 
     A call computes the outputs for arrays given by position or name, and sizes by keyword.
@@ -113,11 +114,6 @@ class Operator(Direct):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it as its text and fixed sizes; what it has compiled comes from the disk cache, or is compiled anew."""
         return Operator, (self._definition,)
-
-    @property
-    def program(self) -> Program:
-        """The program that it was parsed from or built as."""
-        return self._definition.program
 
     def _call(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Any:
         """Do what a call of the operator does, for whatever arguments."""
@@ -467,28 +463,6 @@ class Operator(Direct):
         arrays, _ = self._compiled([o.type for o in operands], given, chosen, None).run(operands, known, outs)
         references = interpret(self.program, operands, known, outs, chosen)
         return Comparison(tuple(map(difference, self.signature.outputs, arrays, references)))
-
-    def vjp(self, wrt: GivenNames = None, of: GivenNames = None, memory: int | None = STEPS_KEPT) -> Operator:
-        """Return reverse mode: the operator that takes the inputs, and gradients by outputs `of`, to those by inputs `wrt`.
-
-        Both are names, None for all of floats; the gradient by `C` is called `dC`. What it needs for nothing is no input.
-        `memory`: of how many steps of a loop it keeps values at once, None for all. Raises GradientError, ArgumentError.
-        """
-        return self._derived("vjp", wrt, of, memory)
-
-    def grad(self, wrt: GivenNames = None, of: GivenNames = None, memory: int | None = STEPS_KEPT) -> Operator:
-        """Return the operator of the gradient of a number, the output `of`; the rest is as of `vjp`."""
-        return self._derived("grad", wrt, of, memory)
-
-    def jvp(self, wrt: GivenNames = None, of: GivenNames = None, memory: int | None = STEPS_KEPT) -> Operator:
-        """Return forward mode: the operator that takes the inputs, and changes of inputs `wrt`, to those of outputs `of`."""
-        return self._derived("jvp", wrt, of, memory)
-
-    def _derived(self, kind: str, wrt: GivenNames, of: GivenNames, memory: int | None) -> Operator:
-        load("polyker.api.stages")
-        from polyker.api.stages import derived
-
-        return Operator(of_text(*derived(kind, self.program, self.fixed, wrt, of, memory)))
 
     def __str__(self) -> str:
         load("polyker.api.describe")

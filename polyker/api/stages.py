@@ -150,9 +150,10 @@ def derived(
     wrt: str | Iterable[str] | None,
     of: str | Iterable[str] | None,
     memory: int | None = STEPS_KEPT,
-) -> tuple[str, dict[str, int]]:
+) -> tuple[tuple[str, dict[str, int]], ...]:
     """Return the text of a derivative, "vjp", "grad" or "jvp", of a program, and of the fixed sizes those that it has.
 
+    Of "residuals" these are two: the forward pass that returns what it keeps, and the backward pass that reads it.
     It is by inputs and of outputs, None for all of floats; `memory`: how many steps' values of a loop are kept.
     """
     if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 4):
@@ -165,8 +166,10 @@ def derived(
     from polyker.grad.derive import TEXTS
 
     limited = with_deadline(options.current)
-    text = guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs, memory))
-    return text, {name: value for name, value in fixed.items() if re.search(rf"\b{name}\b", text)}
+    texts = guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs, memory))
+    return tuple(
+        (text, {name: value for name, value in fixed.items() if re.search(rf"\b{name}\b", text)}) for text in texts
+    )
 
 
 def varied(program: Program, fixed: Mapping[str, int]) -> Mapping[str, frozenset[str]]:

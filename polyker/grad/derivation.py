@@ -95,21 +95,25 @@ class Derivation(Struct):
         """Return what derivatives of a block of steps begin with: what they need of its values, computed again, and starts."""
         if loop.range.index not in self.source.blocks:
             return []
-        again = _needed(loop.body, {r.tensor for s in statements_in(body) for r in s.reads()}, self.source.local)
+        again = needed(loop.body, {r.tensor for s in statements_in(body) for r in s.reads()}, self.source.local)
         begun = {s.target: s.op for s in reversed(list(statements_in(body))) if self.is_local(s.target)}
         begun = {target: op for target, op in reversed(begun.items()) if op != "set"}
         starts = [self.everywhere(target, number(identity(op, f64).value.real)) for target, op in begun.items()]
         return [*again, *starts]
 
-    def text(self, kind: str, more: Sequence[str], outputs: Sequence[str]) -> str:
-        """Return the program: with inputs `more` than the other's, and the statements of the other that it needs, first."""
+    def text(self, kind: str, more: Sequence[str], outputs: Sequence[str], given: Sequence[str] = ()) -> str:
+        """Return the program: with inputs `more` than the other's, and the statements of the other that it needs, first.
+
+        `given`: tensors of the other that are inputs, too.
+        """
         # What holds values of one block is computed where it is read.
-        wanted = {r.tensor for s in statements_in(self.made) for r in s.reads()} - self.source.local
-        body = [*_needed(self.source.nodes, wanted), *self.made]
+        wanted = {*outputs, *(r.tensor for s in statements_in(self.made) for r in s.reads())} - self.source.local
+        computed = frozenset(s.target for s in self.source.statements) - {*given}
+        body = [*needed(self.source.nodes, wanted, computed), *self.made]
         kept = list(statements_in(body))
         p, targets = self.program, [s.target for s in kept]
         read = {r.tensor for s in kept for r in s.reads()}
-        parameters = [*p.parameters, *more]
+        parameters = [*p.parameters, *(n for n in given if n in read), *more]
         for name in p.inputs:
             others = [self._declared(n) for n in (*parameters, *outputs, *targets) if n != name]
             if name not in read and sizes_in([self._declared(name)], []).isdisjoint(sizes_in(others, body)):
@@ -157,7 +161,7 @@ def statements_in(nodes: Iterable[Node]) -> Iterator[Statement]:
             yield node
 
 
-def _needed(nodes: Sequence[PlainNode], wanted: set[str], among: frozenset[str] | None = None) -> list[Node]:
+def needed(nodes: Sequence[PlainNode], wanted: set[str], among: frozenset[str] | None = None) -> list[Node]:
     """Return the nodes whose values are read, with what they read, of tensors among some; `wanted` grows by that."""
     kept: list[Node] = []
     for node in reversed(nodes):
@@ -167,10 +171,10 @@ def _needed(nodes: Sequence[PlainNode], wanted: set[str], among: frozenset[str] 
                 kept.append(made)
                 wanted |= {r.tensor for r in made.reads()}
             continue
-        body, known = _needed(node.body, wanted, among), -1
+        body, known = needed(node.body, wanted, among), -1
         while known != len(wanted):  # what an iteration needs of the one before
             known = len(wanted)
-            body = _needed(node.body, wanted, among)
+            body = needed(node.body, wanted, among)
         if body:
             kept.append(Loop(node.range, tuple(body)))
     return kept[::-1]

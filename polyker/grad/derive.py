@@ -14,6 +14,7 @@ from polyker.grad.counts import with_counts
 from polyker.grad.derivation import Derivation, statements_in
 from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
+from polyker.grad.residuals import forward_text, residuals
 from polyker.grad.shifts import with_shifts
 from polyker.grad.terms import with_terms
 from polyker.grad.values import ONE, ZERO, mul
@@ -34,12 +35,27 @@ def vjp_text(
     wrt: Sequence[str] | None,
     of: Sequence[str] | None,
     memory: int | None,
-) -> str:
+) -> tuple[str, ...]:
     """Return the program that takes the gradients by outputs to those by inputs."""
     d, of, wrt = _begun(program, fixed, wrt, of, memory)
     given = {name: d.given(name) for name in of}
     grads = _reverse(d, wrt, of, lambda name: lambda at: Read(given[name], at))
-    return d.text("vjp", list(given.values()), grads)
+    return (d.text("vjp", list(given.values()), grads),)
+
+
+def residual_texts(
+    program: Program,
+    fixed: Mapping[str, int],
+    wrt: Sequence[str] | None,
+    of: Sequence[str] | None,
+    memory: int | None,
+) -> tuple[str, ...]:
+    """Return the program that returns the outputs and then residuals, and the one that takes gradients and reads these."""
+    d, of, wrt = _begun(program, fixed, wrt, of, memory)
+    given = {name: d.given(name) for name in of}
+    grads = _reverse(d, wrt, of, lambda name: lambda at: Read(given[name], at))
+    kept = residuals(d)
+    return forward_text(d, kept) if kept else str(program), d.text("vjp", list(given.values()), grads, kept)
 
 
 def grad_text(
@@ -48,13 +64,13 @@ def grad_text(
     wrt: Sequence[str] | None,
     of: Sequence[str] | None,
     memory: int | None,
-) -> str:
+) -> tuple[str, ...]:
     """Return the program of the gradient of one number by inputs."""
     d, of, wrt = _begun(program, fixed, wrt, of, memory)
     for name in of:
         if rank := len(d.source.shapes[name]):
             raise failure(NOT_A_NUMBER, name=name, rank=rank)
-    return d.text("grad", (), _reverse(d, wrt, of, lambda name: lambda at: ONE))
+    return (d.text("grad", (), _reverse(d, wrt, of, lambda name: lambda at: ONE)),)
 
 
 def jvp_text(
@@ -63,7 +79,7 @@ def jvp_text(
     wrt: Sequence[str] | None,
     of: Sequence[str] | None,
     memory: int | None,
-) -> str:
+) -> tuple[str, ...]:
     """Return the program that takes changes of inputs to those of outputs."""
     d, of, wrt = _begun(program, fixed, wrt, of, memory)
     active = _active(d, wrt, of)
@@ -71,7 +87,7 @@ def jvp_text(
     for tensor in dict.fromkeys(s.target for s in d.source.statements if s.target in active):
         tangents[tensor] = d.tensor(f"d{tensor}", tensor)
     d.made += _forward(d, d.source.nodes, active, tangents)
-    return d.text("jvp", [tangents[name] for name in wrt], [tangents[_result(d, name)] for name in of])
+    return (d.text("jvp", [tangents[name] for name in wrt], [tangents[_result(d, name)] for name in of]),)
 
 
 def _forward(
@@ -283,4 +299,4 @@ def _gathered(
     return made
 
 
-TEXTS = {"vjp": vjp_text, "grad": grad_text, "jvp": jvp_text}
+TEXTS = {"vjp": vjp_text, "residuals": residual_texts, "grad": grad_text, "jvp": jvp_text}

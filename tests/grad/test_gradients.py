@@ -57,6 +57,11 @@ def test_derivatives_are_those_of_differences_and_of_torch(name: str) -> None:
     given = {**x, **{f"d{n}": weights[n] for n in above}, **sizes}
     gradients = dict(zip(wrt, called(op.vjp(), given, compiled=False).values(), strict=True))
     assert [g.shape for g in gradients.values()] == [x[n].shape for n in wrt]
+    forward, backward = op.vjp_with_residuals()
+    kept = called(forward, {**x, **sizes}, compiled=False)
+    read = {n: a for n, a in kept.items() if n not in x}
+    for n, gradient in zip(wrt, called(backward, {**given, **read}, compiled=False).values(), strict=True):
+        np.testing.assert_allclose(gradient, gradients[n], rtol=1e-9, atol=1e-12)
     along = sum(float(np.sum(moved[n] * weights[n])) for n in above)
     back = sum(float(np.sum(gradients[n] * changes[n])) for n in wrt)
     np.testing.assert_allclose(along, back, rtol=1e-10, atol=1e-10)
@@ -103,6 +108,22 @@ def test_a_gradient_is_an_operator_with_a_text() -> None:
     np.testing.assert_array_equal(product(a, b, c), again(a, b, c))
     assert product(a, b, c).dtype == np.float32
     np.testing.assert_allclose(product(a, b, c), c @ b.T, rtol=1e-5)
+
+
+def test_residuals_are_results_and_reductions() -> None:
+    def names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        forward, backward = pk.op(text).vjp_with_residuals()
+        return forward.signature.outputs, backward.signature.inputs
+
+    softmax = "m[i] max= X[i,j]\ne[i,j] = exp(X[i,j] - m[i])\ns[i] += e[i,j]\nY[i,j] = e[i,j] / s[i]"
+    assert names(softmax) == (("Y", "m", "s"), ("X", "m", "s", "dY"))
+    assert names("Y[i] = exp(sum[k](A[i,k] * x[k]))") == (("Y", "sum_1"), ("A", "x", "sum_1", "dY"))
+    assert names("S[t] = a * S[t-1; pad=0] * X[t]") == (("S",), ("a", "X", "S", "dS"))
+    # Which terms a maximum is can be told only of terms that are computed along with it.
+    assert names("m[i] max= X[i,j] * y[j]") == (("m",), ("X", "y", "dm"))
+    assert names("C[i,j] += A[i,k] * B[k,j]") == (("C",), ("A", "B", "dC"))
+    loop = "f(X: f64[N], T) -> A:\n  A[i] = X[i]\n  for t in 0:T:\n    A[i] = A[i] - 0.1 * A[i]"
+    assert names(loop) == (("A",), ("X", "dA"))
 
 
 def test_the_gradient_of_a_number_takes_no_weight() -> None:

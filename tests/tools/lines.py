@@ -33,7 +33,7 @@ AROUND = {
     "errors": 1140,
     "explain": 1270,
     "export": 1990,
-    "grad": 1700,  # gradients and forward mode; checkpoints of loops, loops in loops, extrema that cancel
+    "grad": 1750,  # gradients and forward mode; checkpoints of loops, loops in loops, extrema that cancel
     "pipeline": 1320,
     "process": 270,
     "record": 460,

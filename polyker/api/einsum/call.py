@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from polyker.api.einsum.of_numpy import einsum as numpy_einsum
 from polyker.api.einsum.order import axes_of, is_wide
 from polyker.api.einsum.wide import narrowed, path_of
-from polyker.api.einsum.of_numpy import einsum as numpy_einsum
 from polyker.api.operator import Operator
 from polyker.einsum_frontend.einsum_string import (
     MAX_OPERANDS,

@@ -81,7 +81,7 @@ class JaxSource:
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ReductionWarning)  # of terms of a text that nobody has written
-                text, fixed = derived(kind, self.definition.program, self.fixed, tuple(wrt), tuple(of))
+                ((text, fixed),) = derived(kind, self.definition.program, self.fixed, tuple(wrt), tuple(of))
                 self._derived[key] = source_of_text(text, fixed)
         return self._derived[key]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,6 +18,8 @@ from polyker.errors.calls import BAD_ARGUMENT
 from polyker.errors.given import is_a
 from polyker.errors.gradients import INDEPENDENT
 from polyker.runtime.arguments import matched, result_tuple
+
+T = TypeVar("T")
 
 _made: dict[str, TorchOperator] = {}
 _lock = RLock()
@@ -38,21 +40,26 @@ def _program(definition: object) -> object:
     return definition.program if isinstance(definition, Operator) else definition
 
 
-def registered(made: Operator, name: str | None) -> TorchOperator:
-    """Return the operator of torch for one of polyker; there is one for each program and name."""
+def registered(made: Operator, name: str | None, backward: Gradient | None = None) -> TorchOperator:
+    """Return the operator of torch for one of polyker; there is one for each program and name.
+
+    `backward`: the pass for which it returns residuals.
+    """
     shown = name or made.program.name or "op"
     full = f"{shown}_{made.identity[:12]}"
+    if backward is not None and backward.made is not None:
+        full += f"_{backward.made.operator.identity[:12]}"
     with _lock:
         if full not in _made:
-            _made[full] = TorchOperator(made, full, shown)
+            _made[full] = TorchOperator(made, full, shown, backward)
         return _made[full]
 
 
 class TorchOperator:
     """An operator of torch that polyker computes. Made by `polyker.torch.op`; call it on tensors as the operator of polyker."""
 
-    def __init__(self, operator: Operator, full: str, name: str) -> None:
-        self.operator, self.name = operator, name
+    def __init__(self, operator: Operator, full: str, name: str, backward: Gradient | None = None) -> None:
+        self.operator, self.name, self._of_residuals = operator, name, backward
         # Of its own, so that tracing a call does not look into the operator.
         signature = self.signature = operator.signature
         self.fixed = dict(operator.fixed)
@@ -61,6 +68,7 @@ class TorchOperator:
         self.sizes = [n for n in signature.sizes if n in {*signature.free_sizes, *signature.parameters}]
         self.sizes = [n for n in self.sizes if n not in operator.fixed]
         self._gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], Gradient] = {}
+        self._forward: dict[tuple[str, ...], TorchOperator | None] = {}
         self._batched: dict[tuple[tuple[str, int], ...], tuple[TorchOperator, frozenset[str]] | None] = {}
         parameters = [f"Tensor t{k}" for k in range(len(signature.inputs))]
         parameters += [f"SymInt n{k}" for k in range(len(self.sizes))]
@@ -83,8 +91,23 @@ class TorchOperator:
             values, sizes = matched(signature, args, {**{n: v for n, v in fixed.items() if n in left}, **named})
         if not all(isinstance(v, torch.Tensor) for v in values):
             values = self._tensors(values)
-        result = self.custom(*values, *(sizes[n] for n in self.sizes))
-        return result if self._single else self._fields(*result)
+        forward = self._with_residuals(values)
+        result = (self if forward is None else forward).custom(*values, *(sizes[n] for n in self.sizes))
+        if not isinstance(result, torch.Tensor):  # several: outputs, and after them residuals
+            result = result[0] if self._single else self._fields(*result[: len(self.signature.outputs)])
+        return result
+
+    def _with_residuals(self, values: Sequence[Any]) -> TorchOperator | None:
+        """Return the forward pass that keeps residuals for the gradient by what needs one, None where it keeps none."""
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or self._of_residuals is not None:
+            return None
+        wrt = tuple(n for n, t in zip(self.signature.inputs, values, strict=True) if t.requires_grad)
+        if not wrt or any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in values):
+            return None
+        with _lock:
+            if wrt not in self._forward:
+                self._forward[wrt] = forward_pass(self.operator, self.name, wrt)
+            return self._forward[wrt]
 
     def _tensors(self, values: Sequence[Any]) -> list[Any]:
         """Return numbers among arguments as tensors of the others' type."""
@@ -123,28 +146,32 @@ class TorchOperator:
 
     def _save(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         tensors, ctx.sizes = self._split(inputs)
-        ctx.save_for_backward(*tensors)
-        ctx.set_materialize_grads(False)
         outs = (output,) if self._single else output
+        ctx.save_for_backward(*tensors, *(outs if self._of_residuals is not None else ()))
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(o for o in outs if not (o.is_floating_point() or o.is_complex())))
 
     def _backward(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
         signature, tensors = self.signature, ctx.saved_tensors
-        inputs = dict(zip(signature.inputs, tensors, strict=True))
+        inputs = dict(zip(signature.inputs, tensors, strict=False))
         needs = dict(zip(signature.inputs, ctx.needs_input_grad, strict=False))
         needed = tuple(n for n, t in inputs.items() if needs[n] and (t.is_floating_point() or t.is_complex()))
         given = {n: g for n, g in zip(signature.outputs, grads, strict=True) if g is not None}
         found: dict[str, Any] = dict.fromkeys(signature.inputs)
         if needed and given:
-            gradient = self._gradient(needed, tuple(given))
             found |= {n: torch.zeros_like(inputs[n]) for n in needed}
-            found |= {n: g.to(inputs[n].dtype) for n, g in gradient(inputs, given, ctx.sizes).items()}
+            gradient, values = self._of_residuals, inputs
+            if gradient is not None and gradient.serves(needed, given):
+                values = {**inputs, **dict(zip(signature.outputs, tensors[len(inputs) :], strict=True))}
+            else:
+                gradient = self._gradient(needed, tuple(given))
+            found |= {n: g.to(inputs[n].dtype) for n, g in gradient(values, given, ctx.sizes).items() if n in needed}
         return *found.values(), *(None for _ in self.sizes)
 
     def _gradient(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Gradient:
         with _lock:
             if (wrt, of) not in self._gradients:
-                self._gradients[wrt, of] = Gradient(self.operator, self.name, wrt, of)
+                self._gradients[wrt, of] = reverse(self.operator, self.name, wrt, of)
             return self._gradients[wrt, of]
 
     def _vmap(self, info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
@@ -190,32 +217,66 @@ class TorchOperator:
 
 
 class Gradient:
-    """Reverse mode of an operator, by some inputs and of some outputs: an operator of torch, and what it takes."""
+    """Reverse mode of an operator by inputs `wrt` and of outputs `of`: an operator of torch, and what it takes.
 
-    def __init__(self, operator: Operator, name: str, wrt: Sequence[str], of: Sequence[str]) -> None:
-        self.wrt = list(wrt)
-        self.made: TorchOperator | None = None
-        while self.wrt and self.made is None:
-            try:
-                self.made = registered(operator.vjp(self.wrt, of), f"{name}_vjp")
-            except GradientError as error:
-                lost = error.values.get("wrt")
-                if error.code != INDEPENDENT or lost not in self.wrt:
-                    raise
-                self.wrt.remove(str(lost))  # whose gradient is 0
-        own = set(operator.signature.inputs)
-        rest = [n for n in (self.made.operator.signature.inputs if self.made else ()) if n not in own]
+    `own`: the names of the values that it may take besides gradients.
+    """
+
+    def __init__(self, made: TorchOperator | None, wrt: Sequence[str], of: Sequence[str], own: Iterable[str]) -> None:
+        self.made, self.wrt = made, list(wrt)
+        mine = {*own}
+        rest = [n for n in (made.signature.inputs if made is not None else ()) if n not in mine]
         self._of: dict[str, str] = {}
         for output in of:  # a gradient that is needed for nothing is no input
             if rest and re.fullmatch(rf"d{re.escape(output)}(_\d+)?", rest[0]):
                 self._of[rest.pop(0)] = output
 
-    def __call__(self, inputs: Mapping[str, Any], grads: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    def serves(self, needed: Collection[str], given: Collection[str]) -> bool:
+        """Whether it computes what is needed of the gradients that are given, and of no others."""
+        return {*needed} <= {*self.wrt} and {*given} == {*self._of.values()}
+
+    def __call__(self, values: Mapping[str, Any], grads: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the gradients by the inputs that the outputs depend on."""
         if self.made is None:
             return {}
-        signature = self.made.operator.signature
-        given = {n: grads[self._of[n]] if n in self._of else inputs[n] for n in signature.inputs}
+        signature = self.made.signature
+        given = {n: grads[self._of[n]] if n in self._of else values[n] for n in signature.inputs}
         given |= {n: sizes[n] for n in self.made.sizes if n in sizes}
         found = self.made(**given)
         return dict(zip(self.wrt, found if isinstance(found, tuple) else (found,), strict=True))
+
+
+def reverse(operator: Operator, name: str, wrt: Sequence[str], of: Sequence[str]) -> Gradient:
+    """Return reverse mode, by those inputs among some that the outputs depend on; raises GradientError."""
+    left, made = _dependent(wrt, lambda left: operator.vjp(left, of))
+    backward = None if made is None else registered(made, f"{name}_vjp")
+    return Gradient(backward, left, of, operator.signature.inputs)
+
+
+def forward_pass(operator: Operator, name: str, wrt: Sequence[str]) -> TorchOperator | None:
+    """Return the forward pass that keeps residuals; None where the gradient reads none, or where there is no gradient."""
+    try:
+        left, made = _dependent(wrt, operator.vjp_with_residuals)
+    except GradientError:
+        return None  # which is raised where a gradient is asked for
+    if made is None:
+        return None
+    forward, backward = made
+    own, outputs = {*forward.signature.inputs, *forward.signature.outputs}, operator.signature.outputs
+    if not {*backward.signature.inputs} & {*forward.signature.outputs} - {*forward.signature.inputs}:
+        return None
+    return registered(forward, f"{name}_forward", Gradient(registered(backward, f"{name}_vjp"), left, outputs, own))
+
+
+def _dependent(wrt: Sequence[str], derive: Callable[[list[str]], T]) -> tuple[list[str], T | None]:
+    """Return what `derive` makes for those inputs that the outputs depend on, with these inputs; None where there are none."""
+    left = list(wrt)
+    while left:
+        try:
+            return left, derive(left)
+        except GradientError as error:
+            lost = error.values.get("wrt")
+            if error.code != INDEPENDENT or lost not in left:
+                raise
+            left.remove(str(lost))  # whose gradient is 0
+    return left, None

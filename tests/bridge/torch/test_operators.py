@@ -52,6 +52,18 @@ def test_gradients_of_some_inputs_and_of_integers() -> None:
     torch.testing.assert_close(w.grad, want)
 
 
+def test_the_forward_pass_keeps_residuals_where_a_gradient_is_needed() -> None:
+    made = pk.torch.op("Y[i,j] = exp(X[i,j] - max[k](X[i,k])) / sum[l](exp(X[i,l] - max[k](X[i,k]))); S[i] += X[i,j]")
+    x, w, u = r(3, 4).requires_grad_(), r(3, 4), r(3)
+    y, s = made(x)
+    assert "forward" in str(y.grad_fn) and "forward" not in str(made(x.detach())[0].grad_fn)
+    (both,) = torch.autograd.grad([y, s], [x], [w, u])
+    want = [torch.autograd.grad(f(x), [x], g)[0] for f, g in ((lambda x: x.softmax(1), w), (lambda x: x.sum(1), u))]
+    torch.testing.assert_close(both, want[0] + want[1])
+    y, s = made(x)  # the gradient by one of the two
+    torch.testing.assert_close(torch.autograd.grad(y, [x], w)[0], want[0])
+
+
 def test_an_operator_is_registered_once() -> None:
     text = "Y[i] = X[i] + 1.0"
     assert pk.torch.op(text) is pk.torch.op(text)
