@@ -66,9 +66,9 @@ def _held(found: tuple[TypedProgram, Iterable[str]], at: At) -> TypedProgram:
 
 
 def _store_shared_values(program: TypedProgram, at: At) -> Made[TypedProgram]:
-    found, made = share_values(program)
-    chosen = f"{len(made)} values of more than one statement are computed once"
-    return _held((found, made), at), (Decision("", chosen),) if made else ()
+    found, count, held = share_values(program)
+    chosen = f"{count} values of more than one statement are computed once"
+    return _held((found, held), at), (Decision("", chosen),) if count else ()
 
 
 def _searches(program: TypedProgram, at: At) -> Made[TypedProgram]:

@@ -6,6 +6,7 @@ After: `E[i,j] = exp(X[i,j] - M[i]);  S[i] += E[i,l];  P[i,j] = E[i,j] / S[i]`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import islpy as isl
@@ -40,16 +41,21 @@ class SharedValue(Struct, frozen=True):
         return image(program, self.statement, self.indices)
 
 
-def share_values(program: TypedProgram) -> tuple[TypedProgram, tuple[str, ...]]:
-    """Return the program with such values in temporaries, and the temporaries."""
-    made: list[str] = []
-    while True:
+def share_values(program: TypedProgram) -> tuple[TypedProgram, int, tuple[str, ...]]:
+    """Return the program with such values in temporaries, how many, and those that pay only where buffers hold them.
+
+    A value with fewer indices than a statement has that reads it is small beside that one's work.
+    """
+    held: list[str] = []
+    for count in itertools.count():
         shared = _largest(program)
         if shared is None:
-            return program, tuple(made)
+            return program, count, tuple(held)
         fresh = Fresh(program)
         program, name = _stored(program, fresh, shared)
-        made.append(name)
+        if all(len(p.statement.iterators) == len(p.indices) for p in shared):
+            held.append(name)
+    raise AssertionError  # each value is stored once
 
 
 def _largest(program: TypedProgram) -> list[SharedValue] | None:

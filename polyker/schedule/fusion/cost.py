@@ -121,7 +121,29 @@ def best_fusion(
         group, before, after = grow(program, items, _shallow(program, items))
         deeper = fusion_of(program, group, target)
         best = None if deeper is None else (deeper, before, after)
+    if best is not None:
+        best = max((best, *_from_others(program, items, best, target)), key=lambda found: found[0].gain)
     return best if best is not None and best[0].pays else None
+
+
+def _from_others(
+    program: TypedProgram, items: list[Item], best: tuple[Fusion, list[Item], list[Item]], target: Target
+) -> Iterator[tuple[Fusion, list[Item], list[Item]]]:
+    """Yield the ways to run together what begins with an item that the group of the first one leaves before it, and reads."""
+    fusion, before, _ = best
+    for item in before[:MAX_LEFT_OUT]:
+        if not any(member.conflicts(item) for member in fusion.group.items):
+            continue
+        place = items.index(item)
+        first = [item]
+        for earlier in reversed(items[:place]):
+            if any(later.conflicts(earlier) for later in first):
+                first.insert(0, earlier)
+        needed = first[:-1]
+        group, others, later = grow(program, [item, *(i for i in items if i not in first)], [])
+        found = fusion_of(program, group, target)
+        if found is not None:
+            yield found, [*needed, *others], later
 
 
 def _shallow(program: TypedProgram, items: list[Item]) -> list[Item]:
