@@ -46,10 +46,19 @@ class StatementLoops:
             ranges += inner
         return found, ranges
 
-    def reduction(self, name: str, extents: Iterable[Extent], body: Callable[[list[Subscript]], str]) -> str:
-        """Return the text of an inline reduction over fresh indices."""
+    def reduction(
+        self,
+        name: str,
+        extents: Iterable[Extent],
+        body: Callable[[list[Subscript]], str],
+        where: Callable[[list[Subscript]], str | None] | None = None,
+    ) -> str:
+        """Return the text of an inline reduction over fresh indices, of the terms for which a condition holds."""
         found, ranges = self.reduced(extents)
-        text = body(found)
+        text, condition = body(found), None if where is None else where(found)
+        text += f" where {condition}" if condition else ""
+        if condition and not ranges:
+            ranges = ["k in 0:1"]  # which there is nothing to sum of where the condition does not hold
         return f"{name}[{', '.join(ranges)}]({text})" if ranges else f"({text})"
 
     def linear(self, make: Callable[[], str]) -> str:

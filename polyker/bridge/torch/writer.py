@@ -92,8 +92,12 @@ class Writer:
         op: str = "=",
         shape: Sequence[Extent] | None = None,
         place: Callable[[list[Subscript]], list[Subscript]] | None = None,
+        where: Callable[[list[Subscript]], str | None] | None = None,
     ) -> TensorValue:
-        """Write `target[…] op …` over a shape, by default the target's; `place` gives the target's subscripts for the loops'."""
+        """Write `target[…] op …` over a shape, by default the target's; `place` gives the target's subscripts for the loops'.
+
+        `where`: the condition for elements to be written; no others may be read.
+        """
         loops = StatementLoops(self.sizes)
         over = target.shape if shape is None else list(shape)
 
@@ -105,7 +109,9 @@ class Writer:
                 ranges += inner
             value = make(loops, index)
             left = self.subscripts(index if place is None else place(index))
-            return f"{target.name}[{left}] {op} {value}" + (f" for {', '.join(ranges)}" if ranges else "")
+            text = f"{target.name}[{left}] {op} {value}" + (f" for {', '.join(ranges)}" if ranges else "")
+            condition = None if where is None else where(index)
+            return f"{text} where {condition}" if condition else text
 
         self.lines.append(loops.linear(text))
         return target

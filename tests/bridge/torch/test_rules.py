@@ -477,9 +477,9 @@ def test_random_views_and_strides() -> None:
         )
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_and_its_gradients(causal: bool) -> None:
-    q, k, v = tensor(2, 2, 3, 4), tensor(2, 2, 3, 4, seed=1), tensor(2, 2, 3, 4, seed=2)
+@pytest.mark.parametrize(("causal", "queries", "keys"), [(False, 3, 3), (True, 3, 3), (True, 5, 2), (True, 1, 4)])
+def test_attention_and_its_gradients(causal: bool, queries: int, keys: int) -> None:
+    q, k, v = tensor(2, 2, queries, 4), tensor(2, 2, keys, 4, seed=1), tensor(2, 2, keys, 4, seed=2)
 
     def both(*args: Any) -> list[Any]:
         q, k, v = (t.detach().requires_grad_() for t in args)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec import Struct
+
 from polyker.bridge.torch.indices import Extent, Subscript, Unsupported
 from polyker.bridge.torch.kinds import converted, wide
 from polyker.bridge.torch.loops import StatementLoops
@@ -17,33 +19,50 @@ from polyker.bridge.torch.rules.table import ResultMeta, rule
 from polyker.bridge.torch.writer import TensorValue, Writer
 
 
-def scores(w: Writer, a: SimpleNamespace, within: Any) -> TensorValue:
-    """Return the scaled products of queries and keys, -inf where a query does not see a key."""
+class Pairs(Struct, frozen=True):
+    """The pairs of queries i and keys j that see each other: all, or `causal`, keys up to the query's own place."""
+
+    causal: bool
+
+    def condition(self, query: Subscript, key: Subscript) -> str | None:
+        """Return the condition for a pair to be one, None where all are."""
+        return f"{key.text()} <= {query.text()}" if self.causal else None
+
+    def of_rows(self, index: list[Subscript]) -> str | None:
+        """Return the condition at subscripts whose last two are those of the query and the key."""
+        return self.condition(*index[-2:])
+
+    def stored(self, w: Writer, value: TensorValue) -> TensorValue:
+        """Return a value of each pair, stored."""
+        return w.assign(w.tensor(value.shape, value.dtype), value.read, where=self.of_rows)
+
+
+def scores(w: Writer, a: SimpleNamespace, within: Any) -> tuple[TensorValue, Pairs]:
+    """Return the scaled products of queries and keys, and the pairs that have one."""
     q, k = w.cheap(a.query), w.cheap(a.key)
     if a.dropout_p:
         raise Unsupported("attention with dropout")
     if q.shape[:2] != k.shape[:2] or not isinstance(q.shape[-1], int):
         raise Unsupported("attention whose queries and keys have other heads")
     scale = 1 / math.sqrt(q.shape[-1]) if a.scale is None else a.scale
-    full = ResultMeta([*q.shape[:3], k.shape[2]], within)
-    raw = contracted(w, full, (q, "bhid"), (k, "bhjd"), "bhij")
+    full, pairs = ResultMeta([*q.shape[:3], k.shape[2]], within), Pairs(a.is_causal)
+    raw = contracted(w, full, (q, "bhid"), (k, "bhjd"), "bhij", pairs)
     if a.attn_mask is not None:
-        return w.stored(computed(w, full, "{s} * {scale} + {mask_}", s=raw, scale=scale, mask_=a.attn_mask))
-    if not a.is_causal:
-        return w.stored(computed(w, full, "{s} * {scale}", s=raw, scale=scale))
-    scaled = computed(w, full, "{s} * {scale}", s=raw, scale=scale)
-
-    def read(loops: StatementLoops, index: list[Subscript]) -> str:
-        row, column = (i.text(w.sizes.text) for i in index[-2:])
-        return f"where({column} <= {row}, {scaled.read(loops, index)}, -inf)"
-
-    return w.stored(TensorValue(full.shape, within, read, 3))
+        return pairs.stored(
+            w, computed(w, full, "{s} * {scale} + {mask_}", s=raw, scale=scale, mask_=a.attn_mask)
+        ), pairs
+    return pairs.stored(w, computed(w, full, "{s} * {scale}", s=raw, scale=scale)), pairs
 
 
 def contracted(
-    w: Writer, out: ResultMeta, left: tuple[TensorValue, str], right: tuple[TensorValue, str], labels: str
+    w: Writer,
+    out: ResultMeta,
+    left: tuple[TensorValue, str],
+    right: tuple[TensorValue, str],
+    labels: str,
+    pairs: Pairs,
 ) -> TensorValue:
-    """Return the stored contraction of two tensors, their dimensions given by letters."""
+    """Return the stored contraction of two tensors, their dimensions given by letters, over pairs i, j or for each pair."""
     (a, of_a), (b, of_b) = left, right
     within = wide(out.dtype)
     extents: dict[str, Extent] = dict(zip(of_a, a.shape, strict=True)) | dict(zip(of_b, b.shape, strict=True))
@@ -55,18 +74,25 @@ def contracted(
         y = converted(b.read(loops, [at[label] for label in of_b]), b.dtype, within)
         return f"{x} * {y}"
 
-    return summed(w, out, [extents[label] for label in inner], term)
+    def of_terms(index: list[Subscript], ks: list[Subscript]) -> str | None:
+        at = dict(zip(labels, index, strict=True)) | dict(zip(inner, ks, strict=True))
+        return pairs.condition(at["i"], at["j"])
+
+    summed_extents = [extents[label] for label in inner]
+    if {"i", "j"} <= {*labels}:
+        return summed(w, out, summed_extents, term, stored=pairs.of_rows)
+    return summed(w, out, summed_extents, term, where=of_terms)
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu")
 def _attention(w: Writer, a: SimpleNamespace, out: Sequence[ResultMeta]) -> tuple[TensorValue | None, ...]:
     within = wide(out[0].dtype)
-    s = scores(w, a, within)
+    s, pairs = scores(w, a, within)
     row, full = along(s, [3], within), ResultMeta(s.shape, within)
-    top = reduced(w, row, s, [3], "max", keep=True)
-    terms = w.stored(computed(w, full, "exp({s} - {m})", s=s, m=top))
-    total = reduced(w, row, terms, [3], "sum", keep=True)
-    raw = contracted(w, ResultMeta(out[0].shape, within), (terms, "bhij"), (w.cheap(a.value), "bhjd"), "bhid")
+    top = reduced(w, row, s, [3], "max", keep=True, where=pairs.of_rows)
+    terms = pairs.stored(w, computed(w, full, "exp({s} - {m})", s=s, m=top))
+    total = reduced(w, row, terms, [3], "sum", keep=True, where=pairs.of_rows)
+    raw = contracted(w, ResultMeta(out[0].shape, within), (terms, "bhij"), (w.cheap(a.value), "bhjd"), "bhid", pairs)
     y = computed(w, out[0], "{x} / {l}", x=raw, l=total)
     flat = [t.reshaped(out[1].shape) for t in (top, total)]
     return y, computed(w, out[1], "{m} + log({l})", m=flat[0], l=flat[1])
@@ -75,18 +101,19 @@ def _attention(w: Writer, a: SimpleNamespace, out: Sequence[ResultMeta]) -> tupl
 @rule("_scaled_dot_product_flash_attention_for_cpu_backward")
 def _attention_backward(w: Writer, a: SimpleNamespace, out: Sequence[ResultMeta]) -> tuple[TensorValue | None, ...]:
     within = wide(out[0].dtype)
-    s, g, y = scores(w, a, within), w.cheap(a.grad_out), w.cheap(a.out)
+    s, pairs = scores(w, a, within)
+    g, y = w.cheap(a.grad_out), w.cheap(a.out)
     q, k, v = w.cheap(a.query), w.cheap(a.key), w.cheap(a.value)
     full, row = ResultMeta(s.shape, within), along(s, [3], within)
     logs = a.logsumexp.reshaped(row.shape)
-    p = w.stored(computed(w, full, "exp({s} - {l})", s=s, l=logs))
+    p = pairs.stored(w, computed(w, full, "exp({s} - {l})", s=s, l=logs))
     both = computed(w, ResultMeta(g.shape, within), "{g} * {y}", g=g, y=y)
     dot = reduced(w, row, both, [3], "sum", keep=True)
-    dp = contracted(w, full, (g, "bhid"), (v, "bhjd"), "bhij")
+    dp = contracted(w, full, (g, "bhid"), (v, "bhjd"), "bhij", pairs)
     scale = 1 / math.sqrt(q.shape[-1]) if a.scale is None else a.scale
-    ds = w.stored(computed(w, full, "{p} * ({dp} - {d}) * {scale}", p=p, dp=dp, d=dot, scale=scale))
+    ds = pairs.stored(w, computed(w, full, "{p} * ({dp} - {d}) * {scale}", p=p, dp=dp, d=dot, scale=scale))
     return (
-        contracted(w, out[0], (ds, "bhij"), (k, "bhjd"), "bhid"),
-        contracted(w, out[1], (ds, "bhij"), (q, "bhid"), "bhjd"),
-        contracted(w, out[2], (p, "bhij"), (g, "bhid"), "bhjd"),
+        contracted(w, out[0], (ds, "bhij"), (k, "bhjd"), "bhid", pairs),
+        contracted(w, out[1], (ds, "bhij"), (q, "bhid"), "bhjd", pairs),
+        contracted(w, out[2], (p, "bhij"), (g, "bhid"), "bhjd", pairs),
     )

@@ -19,14 +19,21 @@ def summed(
     out: ResultMeta,
     extents: list[Extent],
     body: Callable[[StatementLoops, list[Subscript], list[Subscript]], str],
+    *,
+    stored: Callable[[list[Subscript]], str | None] | None = None,
+    where: Callable[[list[Subscript], list[Subscript]], str | None] | None = None,
 ) -> TensorValue:
-    """Return a stored sum: `body` gives a term at the result's and the reduced subscripts; of 16 bits it is made in f32."""
+    """Return a stored sum: `body` gives a term at the result's and the reduced subscripts; of 16 bits it is made in f32.
+
+    `stored` is the condition for an element to be computed, `where` that for a term to be summed.
+    """
     within = wide(out.dtype)
 
     def read(loops: StatementLoops, index: list[Subscript]) -> str:
-        return loops.reduction("sum", extents, lambda ks: body(loops, index, ks))
+        chosen = None if where is None else lambda ks: where(index, ks)
+        return loops.reduction("sum", extents, lambda ks: body(loops, index, ks), chosen)
 
-    total = w.assign(w.tensor(out.shape, within), read)
+    total = w.assign(w.tensor(out.shape, within), read, where=stored)
     return total.cast(out.dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,8 +36,17 @@ def dims_of(given: Any, rank: int) -> list[int]:
     return sorted(d % rank if rank else 0 for d in ([given] if isinstance(given, int) else given))
 
 
-def reduced(w: Writer, out: ResultMeta, x: TensorValue, dims: Sequence[int], name: str, *, keep: bool) -> TensorValue:
-    """Return a stored reduction of a value along dimensions; `out` has its type."""
+def reduced(
+    w: Writer,
+    out: ResultMeta,
+    x: TensorValue,
+    dims: Sequence[int],
+    name: str,
+    *,
+    keep: bool,
+    where: Callable[[list[Subscript]], str | None] | None = None,
+) -> TensorValue:
+    """Return a stored reduction of a value along dimensions, of elements for which a condition holds; `out` has its type."""
     if not x.shape:
         return x.cast(out.dtype)
     rank = len(x.shape)
@@ -46,12 +55,15 @@ def reduced(w: Writer, out: ResultMeta, x: TensorValue, dims: Sequence[int], nam
     def read(loops: StatementLoops, index: list[Subscript]) -> str:
         kept = [index[d] for d in outer] if keep else index
 
-        def body(ks: list[Subscript]) -> str:
+        def place(ks: list[Subscript]) -> list[Subscript]:
             inner, rest = iter(ks), iter(kept)
-            at = [next(inner) if d in dims else next(rest) for d in range(rank)]
-            return converted(x.read(loops, at), x.dtype, out.dtype)
+            return [next(inner) if d in dims else next(rest) for d in range(rank)]
 
-        return loops.reduction(name, [x.shape[d] for d in dims], body)
+        def body(ks: list[Subscript]) -> str:
+            return converted(x.read(loops, place(ks)), x.dtype, out.dtype)
+
+        chosen = None if where is None else lambda ks: where(place(ks))
+        return loops.reduction(name, [x.shape[d] for d in dims], body, chosen)
 
     return w.assign(w.tensor(out.shape, out.dtype), read)
 
