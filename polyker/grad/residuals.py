@@ -1,14 +1,14 @@
 """Choose what a forward pass keeps for the backward pass: its residuals.
 
-Kept are results, which are there anyway, and reductions, whose terms would have to be computed again; what is computed element
-by element of these and of the inputs is computed again where it is read.
+Kept are results, which are there anyway, reductions, whose terms would have to be computed again, and what loops compute, whose
+steps would; what is computed element by element of these and of the inputs is computed again where it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyker.grad.bound import PlainLoop, PlainProgram, PlainStatement
+from polyker.grad.bound import PlainLoop, PlainProgram, PlainStatement, plain_statements
 from polyker.grad.derivation import Derivation, needed, statements_in
 from polyker.grad.loops import carrying_indices
 from polyker.ir.expr import Literal, Read
@@ -18,15 +18,17 @@ from polyker.ir.quasi_affine import indices_of
 def residuals(d: Derivation) -> tuple[str, ...]:
     """Return the tensors of a program that its derivative, which is made, should read and not compute again.
 
-    None of a program with loops, whose derivative keeps checkpoints, or with arguments that it changes.
+    None of a program whose derivative runs loops again from checkpoints, or that changes its arguments.
     """
     source = d.source
-    if any(isinstance(n, PlainLoop) for n in source.nodes) or source.results:
+    if source.blocks or source.results:
         return ()
+    of_loops = {s.target for n in source.nodes if isinstance(n, PlainLoop) for s in plain_statements((n,))}
     writers: dict[str, list[PlainStatement]] = {}
     for s in source.statements:
         writers.setdefault(s.target, []).append(s)
-    worthy = {t for t, of in writers.items() if d.shape(t) is not None and _is_worthy(source, t, of)}
+    worthy = {t for t, of in writers.items() if t in of_loops or _is_worthy(source, t, of)}
+    worthy = {t for t in worthy if d.shape(t) is not None}
     wanted = {r.tensor for s in statements_in(d.made) for r in s.reads()}
     needed(source.nodes, wanted, frozenset(writers) - worthy)
     return tuple(t for t in writers if t in worthy & wanted)

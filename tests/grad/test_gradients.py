@@ -124,6 +124,8 @@ def test_residuals_are_results_and_reductions() -> None:
     assert names("C[i,j] += A[i,k] * B[k,j]") == (("C",), ("A", "B", "dC"))
     loop = "f(X: f64[N], T) -> A:\n  A[i] = X[i]\n  for t in 0:T:\n    A[i] = A[i] - 0.1 * A[i]"
     assert names(loop) == (("A",), ("X", "dA"))
+    states = "\n  h[0] = X[0]\n  for t in 0:T:\n    r[t] = exp(h[t]) * W[t]\n    h[t+1] = r[t] * r[t]"
+    assert names("f(X: [1], W: [T]) -> h: [T+1]:" + states) == (("h", "r"), ("W", "h", "r", "dh"))
 
 
 def test_the_gradient_of_a_number_takes_no_weight() -> None:

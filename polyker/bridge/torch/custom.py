@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any, TypeVar
 
 import torch
+from torch.fx import GraphModule
 
 from polyker.api.operator import Operator
 from polyker.api.operator import op as polyker_op
@@ -40,26 +41,35 @@ def _program(definition: object) -> object:
     return definition.program if isinstance(definition, Operator) else definition
 
 
-def registered(made: Operator, name: str | None, backward: Gradient | None = None) -> TorchOperator:
+def registered(made: Operator, name: str | None, residuals: Residuals | None = None) -> TorchOperator:
     """Return the operator of torch for one of polyker; there is one for each program and name.
 
-    `backward`: the pass for which it returns residuals.
+    `residuals`: what it returns besides outputs, of a forward pass.
     """
     shown = name or made.program.name or "op"
     full = f"{shown}_{made.identity[:12]}"
-    if backward is not None and backward.made is not None:
-        full += f"_{backward.made.operator.identity[:12]}"
+    if residuals is not None:
+        full += f"_{residuals.operator.identity[:12]}_{'_'.join(residuals.wrt)}"
     with _lock:
         if full not in _made:
-            _made[full] = TorchOperator(made, full, shown, backward)
+            _made[full] = TorchOperator(made, full, shown, residuals)
         return _made[full]
+
+
+def directly(gm: GraphModule) -> None:
+    """Let a traced graph call the operators in it without torch's dispatcher, which has done its part."""
+    with _lock:
+        made = {operator.custom._opoverload: operator for operator in _made.values()}
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target in made:
+            node.target = made[node.target].compute
 
 
 class TorchOperator:
     """An operator of torch that polyker computes. Made by `polyker.torch.op`; call it on tensors as the operator of polyker."""
 
-    def __init__(self, operator: Operator, full: str, name: str, backward: Gradient | None = None) -> None:
-        self.operator, self.name, self._of_residuals = operator, name, backward
+    def __init__(self, operator: Operator, full: str, name: str, residuals: Residuals | None = None) -> None:
+        self.operator, self.name, self._residuals = operator, name, residuals
         # Of its own, so that tracing a call does not look into the operator.
         signature = self.signature = operator.signature
         self.fixed = dict(operator.fixed)
@@ -74,7 +84,7 @@ class TorchOperator:
         parameters += [f"SymInt n{k}" for k in range(len(self.sizes))]
         results = "Tensor" if self._single else f"({', '.join('Tensor' for _ in signature.outputs)})"
         self.custom = torch.library.custom_op(
-            f"polyker::{full}", self._compute, mutates_args=(), schema=f"({', '.join(parameters)}) -> {results}"
+            f"polyker::{full}", self.compute, mutates_args=(), schema=f"({', '.join(parameters)}) -> {results}"
         )
         self.custom.register_fake(self._fake)
         self.custom.register_autograd(self._backward, setup_context=self._save)
@@ -99,10 +109,10 @@ class TorchOperator:
 
     def _with_residuals(self, values: Sequence[Any]) -> TorchOperator | None:
         """Return the forward pass that keeps residuals for the gradient by what needs one, None where it keeps none."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or self._of_residuals is not None:
+        if not torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling() or self._residuals is not None:
             return None
         wrt = tuple(n for n, t in zip(self.signature.inputs, values, strict=True) if t.requires_grad)
-        if not wrt or any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in values):
+        if not wrt:
             return None
         with _lock:
             if wrt not in self._forward:
@@ -125,7 +135,8 @@ class TorchOperator:
         count = len(self.signature.inputs)
         return args[:count], dict(zip(self.sizes, args[count:], strict=True))
 
-    def _compute(self, *args: Any) -> Any:
+    def compute(self, *args: Any) -> Any:
+        """Compute the results, a tensor or a tuple, for tensors and then sizes, by no graph of gradients."""
         tensors, sizes = self._split(args)
         given = [t.detach() if t.requires_grad or type(t) is not torch.Tensor else t for t in tensors]
         signature = self.signature
@@ -147,7 +158,7 @@ class TorchOperator:
     def _save(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         tensors, ctx.sizes = self._split(inputs)
         outs = (output,) if self._single else output
-        ctx.save_for_backward(*tensors, *(outs if self._of_residuals is not None else ()))
+        ctx.save_for_backward(*tensors, *(outs if self._residuals is not None else ()))
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(o for o in outs if not (o.is_floating_point() or o.is_complex())))
 
@@ -160,11 +171,10 @@ class TorchOperator:
         found: dict[str, Any] = dict.fromkeys(signature.inputs)
         if needed and given:
             found |= {n: torch.zeros_like(inputs[n]) for n in needed}
-            gradient, values = self._of_residuals, inputs
-            if gradient is not None and gradient.serves(needed, given):
+            values, gradient = inputs, None
+            if self._residuals is not None and (gradient := self._residuals.gradient(needed, tuple(given))) is not None:
                 values = {**inputs, **dict(zip(signature.outputs, tensors[len(inputs) :], strict=True))}
-            else:
-                gradient = self._gradient(needed, tuple(given))
+            gradient = gradient or self._gradient(needed, tuple(given))
             found |= {n: g.to(inputs[n].dtype) for n, g in gradient(values, given, ctx.sizes).items() if n in needed}
         return *found.values(), *(None for _ in self.sizes)
 
@@ -230,10 +240,8 @@ class Gradient:
         for output in of:  # a gradient that is needed for nothing is no input
             if rest and re.fullmatch(rf"d{re.escape(output)}(_\d+)?", rest[0]):
                 self._of[rest.pop(0)] = output
-
-    def serves(self, needed: Collection[str], given: Collection[str]) -> bool:
-        """Whether it computes what is needed of the gradients that are given, and of no others."""
-        return {*needed} <= {*self.wrt} and {*given} == {*self._of.values()}
+        # The values that it takes, and the outputs whose gradients it does.
+        self.takes = {self._of.get(n, n) for n in (made.signature.inputs if made is not None else ())}
 
     def __call__(self, values: Mapping[str, Any], grads: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the gradients by the inputs that the outputs depend on."""
@@ -253,19 +261,39 @@ def reverse(operator: Operator, name: str, wrt: Sequence[str], of: Sequence[str]
     return Gradient(backward, left, of, operator.signature.inputs)
 
 
+class Residuals:
+    """What a forward pass returns for the gradients of an operator by inputs `wrt`, besides its outputs."""
+
+    def __init__(self, operator: Operator, name: str, wrt: Sequence[str], forward: Operator) -> None:
+        self.operator, self.name, self.wrt = operator, name, list(wrt)
+        self._own = {*forward.signature.inputs, *forward.signature.outputs}
+        self._gradients: dict[tuple[str, ...], Gradient] = {}
+
+    def gradient(self, needed: Collection[str], of: tuple[str, ...]) -> Gradient | None:
+        """Return reverse mode that reads residuals; None where it is asked for more than they were chosen for."""
+        if not {*needed} <= {*self.wrt} or not {*of} <= {*self.operator.signature.outputs}:
+            return None
+        with _lock:
+            if of not in self._gradients:
+                left, passes = _dependent(self.wrt, lambda left: self.operator.vjp_with_residuals(left, of))
+                made = None if passes is None else registered(passes[1], f"{self.name}_vjp")
+                self._gradients[of] = Gradient(made, left, of, self._own)
+            found = self._gradients[of]
+            return found if found.takes <= {*self._own, *of} else None
+
+
 def forward_pass(operator: Operator, name: str, wrt: Sequence[str]) -> TorchOperator | None:
     """Return the forward pass that keeps residuals; None where the gradient reads none, or where there is no gradient."""
     try:
-        left, made = _dependent(wrt, operator.vjp_with_residuals)
+        left, passes = _dependent(wrt, operator.vjp_with_residuals)
     except GradientError:
         return None  # which is raised where a gradient is asked for
-    if made is None:
+    if passes is None:
         return None
-    forward, backward = made
-    own, outputs = {*forward.signature.inputs, *forward.signature.outputs}, operator.signature.outputs
+    forward, backward = passes
     if not {*backward.signature.inputs} & {*forward.signature.outputs} - {*forward.signature.inputs}:
         return None
-    return registered(forward, f"{name}_forward", Gradient(registered(backward, f"{name}_vjp"), left, outputs, own))
+    return registered(forward, f"{name}_forward", Residuals(operator, name, left, forward))
 
 
 def _dependent(wrt: Sequence[str], derive: Callable[[list[str]], T]) -> tuple[list[str], T | None]:

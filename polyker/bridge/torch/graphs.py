@@ -18,9 +18,11 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from polyker.api.kernel import Kernel
 from polyker.api.operator import op
+from polyker.bridge.torch.custom import directly
 from polyker.bridge.torch.cutting import MAX_STATEMENTS, cut, is_view, judge, packet, simplify
 from polyker.bridge.torch.indices import Unsupported
 from polyker.bridge.torch.parts import caller, program_of
+from polyker.bridge.torch.recurrent import by_operators, traced_by_steps
 from polyker.bridge.torch.reports import GraphReport, PartReport, begun
 from polyker.bridge.torch.rules.table import rule_of
 from polyker.errors.base import PolykerError, failure
@@ -61,7 +63,9 @@ def backend(
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    found: Callable[..., Any] = compiled(gm, example_inputs)
+    by_operators(gm)
+    with traced_by_steps():
+        found: Callable[..., Any] = compiled(gm, example_inputs)
     return found
 
 
@@ -103,6 +107,7 @@ def compile_graph(
         run = compile_part(getattr(fused, name), record, given)
         if run is not None:
             setattr(fused, name, _Run(run))
+    directly(fused)
     fused.recompile()
     record.seconds = time.perf_counter() - begin
     made: Callable[..., Any] = make_boxed_func(fused.forward)

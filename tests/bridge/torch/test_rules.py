@@ -477,13 +477,16 @@ def test_random_views_and_strides() -> None:
         )
 
 
-@pytest.mark.parametrize(("causal", "queries", "keys"), [(False, 3, 3), (True, 3, 3), (True, 5, 2), (True, 1, 4)])
+@pytest.mark.parametrize(
+    ("causal", "queries", "keys"), [(False, 3, 3), (True, 3, 3), (True, 5, 2), (True, 2, 4), (True, 1, 4)]
+)
 def test_attention_and_its_gradients(causal: bool, queries: int, keys: int) -> None:
     q, k, v = tensor(2, 2, queries, 4), tensor(2, 2, keys, 4, seed=1), tensor(2, 2, keys, 4, seed=2)
 
     def both(*args: Any) -> list[Any]:
         q, k, v = (t.detach().requires_grad_() for t in args)
         y = f.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        return [y.detach(), *torch.autograd.grad((y * y).sum(), (q, k, v))]
+        # A query that sees one key has a gradient of 0 by all but the value: what is computed there is rounding alone.
+        return [y.detach(), *torch.autograd.grad((y * y).sum(), (q, k, v)[2 * (queries == 1) :])]
 
     check(both, q, k, v)

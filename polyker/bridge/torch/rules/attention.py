@@ -19,7 +19,7 @@ from polyker.bridge.torch.rules.table import ResultMeta, rule
 from polyker.bridge.torch.writer import TensorValue, Writer
 
 
-class Pairs(Struct, frozen=True):
+class SeenPairs(Struct, frozen=True):
     """The pairs of queries i and keys j that see each other: all, or `causal`, keys up to the query's own place."""
 
     causal: bool
@@ -37,7 +37,7 @@ class Pairs(Struct, frozen=True):
         return w.assign(w.tensor(value.shape, value.dtype), value.read, where=self.of_rows)
 
 
-def scores(w: Writer, a: SimpleNamespace, within: Any) -> tuple[TensorValue, Pairs]:
+def scores(w: Writer, a: SimpleNamespace, within: Any) -> tuple[TensorValue, SeenPairs]:
     """Return the scaled products of queries and keys, and the pairs that have one."""
     q, k = w.cheap(a.query), w.cheap(a.key)
     if a.dropout_p:
@@ -45,7 +45,7 @@ def scores(w: Writer, a: SimpleNamespace, within: Any) -> tuple[TensorValue, Pai
     if q.shape[:2] != k.shape[:2] or not isinstance(q.shape[-1], int):
         raise Unsupported("attention whose queries and keys have other heads")
     scale = 1 / math.sqrt(q.shape[-1]) if a.scale is None else a.scale
-    full, pairs = ResultMeta([*q.shape[:3], k.shape[2]], within), Pairs(a.is_causal)
+    full, pairs = ResultMeta([*q.shape[:3], k.shape[2]], within), SeenPairs(a.is_causal)
     raw = contracted(w, full, (q, "bhid"), (k, "bhjd"), "bhij", pairs)
     if a.attn_mask is not None:
         return pairs.stored(
@@ -60,7 +60,7 @@ def contracted(
     left: tuple[TensorValue, str],
     right: tuple[TensorValue, str],
     labels: str,
-    pairs: Pairs,
+    pairs: SeenPairs,
 ) -> TensorValue:
     """Return the stored contraction of two tensors, their dimensions given by letters, over pairs i, j or for each pair."""
     (a, of_a), (b, of_b) = left, right
