@@ -8,17 +8,17 @@ from typing import TypeAlias
 from polyker.errors.base import failure
 from polyker.errors.gradients import INDEPENDENT, NO_FLOATS, NO_REVERSE, NOT_A_NUMBER, NOT_AN_OUTPUT, NOT_VARIED
 from polyker.grad.adjoint import contributions, derivative
-from polyker.grad.blocks import with_blocks
 from polyker.grad.bound import PlainLoop, PlainNode, PlainStatement, bound
-from polyker.grad.counts import with_counts
 from polyker.grad.derivation import Derivation, statements_in
+from polyker.grad.forms.blocks import with_blocks
+from polyker.grad.forms.counts import with_counts
+from polyker.grad.forms.shifts import with_shifts
+from polyker.grad.forms.terms import with_terms
+from polyker.grad.forms.versions import changing_tensors, with_versions
 from polyker.grad.loops import carrying_indices, downwards, nested
 from polyker.grad.places import places
 from polyker.grad.residuals import forward_text, residuals
-from polyker.grad.shifts import with_shifts
-from polyker.grad.terms import with_terms
 from polyker.grad.values import ONE, ZERO, mul
-from polyker.grad.versions import changing_tensors, with_versions
 from polyker.grad.writers import writers_of
 from polyker.ir.expr import Expr, Literal, Pad, Range, Read, walk
 from polyker.ir.program import Loop, Node, Program, Statement

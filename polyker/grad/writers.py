@@ -20,7 +20,7 @@ class Writers(Struct, frozen=True):
 
 
 def writers_of(nodes: Sequence[PlainNode]) -> dict[str, Writers]:
-    """Return the statements of a block that define each tensor, whose elements have one value (see polyker.grad.versions).
+    """Return the statements of a block that define each tensor, whose elements have one value (see polyker.grad.forms.versions).
 
     Those in loops inside the block are of other blocks, and define other elements.
     """
