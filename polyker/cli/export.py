@@ -10,9 +10,11 @@ import click
 
 import polyker as pk
 from polyker.api.compiling import declared_type
-from polyker.cli.files import called, read_array, read_type
+from polyker.cli.files import read_array
+from polyker.cli.given import called, read_type
+from polyker.errors.base import escape
 from polyker.export.names import name_of
-from polyker.ir.dtypes import DTYPES, TensorType
+from polyker.ir.dtypes import TensorType, from_numpy
 
 
 def export_files(
@@ -29,7 +31,10 @@ def export_files(
     given = {name: read_type(name, value) for name, value in arguments.items()}
     arrays = {name: read_array(name, path) for name, path in constants.items()}
     for name, array in arrays.items():
-        given[name] = next(d for d in DTYPES.values() if d.numpy == array.dtype)[array.shape]
+        dtype = from_numpy(array.dtype)
+        if dtype is None:
+            raise click.ClickException(f"{escape(name)}: an array of {array.dtype}, which is no element type")
+        given[name] = dtype[array.shape]
     web = Path(output).suffix in (".wasm", ".html")
     target = "wasm32" if options["target"] is None and web else options["target"]
     kernels = {}

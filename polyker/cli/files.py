@@ -1,115 +1,255 @@
-"""`polyker run` and `polyker show`: arrays from files, types from text, and results back."""
+"""Arrays in files: .npy, .npz and .csv are read and written, .npy bytes on standard input and output, too."""
 
 from __future__ import annotations
 
+import io
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
-from typing import Any
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
+from msgspec import Struct
 
-import polyker as pk
+from polyker.cli.given import STANDARD, standard_input
 from polyker.errors.base import escape
-from polyker.ir.dtypes import TensorType, parse_type
+from polyker.ir.dtypes import DType
+from polyker.ir.expr import Dots
+from polyker.ir.program import Program
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-
-
-def run_operator(text: str, arguments: Mapping[str, str], targets: Sequence[str]) -> Iterator[str]:
-    """Run an operator on files and numbers; write the outputs to `targets`, or yield them as text without any."""
-    operator = pk.op(text)
-    positional, keyword = called(operator, {name: _value(name, given) for name, given in arguments.items()})
-    result = operator(*positional, **keyword)
-    outputs = result if isinstance(result, tuple) else (result,)
-    named = {name: np.asarray(v) for name, v in zip(operator.program.outputs, outputs, strict=True)}
-    if not targets:
-        for name, value in named.items():
-            yield f"{name} = {_described(value)}\n{np.array2string(value, threshold=200)}"
-        return
-    for name, path in _paths(targets, list(named)).items():
-        _write(path, named[name])
-        yield f"{name} = {_described(named[name])} -> {path}"
+Array: TypeAlias = np.ndarray[Any, Any]
+FORMATS = (".npy", ".npz", ".csv")
+MAX_SHOWN_MEMBERS = 20
 
 
-def called(operator: pk.Operator, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return values as positional and keyword arguments: by position where possible, as `out` is a fine tensor name."""
-    given = list(takewhile(values.__contains__, operator.program.parameters))
-    return [values[name] for name in given], {name: v for name, v in values.items() if name not in given}
+class Expected(Struct, frozen=True):
+    """What an operator says of an input, None where it does not: its dimensions and its element type."""
+
+    rank: int | None = None
+    dtype: DType | None = None
 
 
-def _described(value: np.ndarray[Any, Any]) -> str:
-    return f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
+def expected(program: Program, name: str) -> Expected:
+    """Return what a program says of an input."""
+    declared = program.declaration(name)
+    dtype = None if declared is None else declared.dtype
+    if declared is not None and declared.shape is not None:
+        return Expected(len(declared.shape), dtype)
+    uses = [r.subscripts for s in program.statements() for r in s.reads() if r.tensor == name]
+    uses += [s.subscripts for s in program.statements() if s.target == name]
+    if not uses or any(isinstance(e, Dots) for e in uses[0]):
+        return Expected(None, dtype)
+    return Expected(len(uses[0]), dtype)
 
 
-def _value(name: str, given: str) -> Any:
-    """Return a number where the text is one, else the array in the file."""
-    if INTEGER.fullmatch(given):
-        return int(given)
-    try:
-        return float(given)
-    except ValueError:
-        return read_array(name, given)
+def read_array(name: str, path: str, wanted: Expected = Expected()) -> Array:  # noqa: B008 (it never changes)
+    """Return the array in a file: FILE.npy, FILE.npz:MEMBER, FILE.csv, or - for .npy bytes on standard input.
 
-
-def read_array(name: str, path: str) -> np.ndarray[Any, Any]:
-    """Return the array of a .npy file; raises click.ClickException, which names the argument."""
+    `wanted`: what a table's dimensions and element type are to be. Raises click.ClickException, which names the argument.
+    """
     where = f"{escape(name)}={escape(path)}"
-    if not path.endswith(".npy"):
-        raise click.ClickException(f"{where}: neither a number nor a .npy file")
+    kind = _suffix(path)
+    archive = re.fullmatch(r"(.*\.npz):(.*)", path, re.IGNORECASE | re.DOTALL)
+    if path == STANDARD:
+        data = io.BytesIO(standard_input().read())
+        return _whole(where, lambda: np.lib.format.read_array(data, allow_pickle=False))
+    if kind == ".npy":
+        return _whole(where, lambda: _of_npy(path))
+    if kind == ".npz":
+        return _member(where, path, None)
+    if kind == ".csv":
+        return _of_csv(where, path, wanted)
+    if archive is not None:
+        return _member(where, archive[1], archive[2])
+    formats = ".npy, .npz (FILE.npz:MEMBER), .csv, or - for standard input"
+    raise click.ClickException(f"{where}: neither a number nor a file of arrays; files of arrays: {formats}")
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _whole(where: str, read: Callable[[], Array], kind: str = ".npy file") -> Array:
+    """Return what a file is read as; what is wrong with it is the user's to know, whatever NumPy or zipfile raise."""
     try:
-        array = np.load(path, allow_pickle=False)
+        return read()
+    except (MemoryError, click.ClickException):
+        raise
     except FileNotFoundError:
         raise click.ClickException(f"{where}: there is no such file") from None
-    except (ValueError, EOFError):
-        raise click.ClickException(f"{where}: not a .npy file of numbers (pickled objects are not read)") from None
     except OSError as error:
-        raise click.ClickException(f"{where}: {error.strerror}") from None
-    if not isinstance(array, np.ndarray):
-        raise click.ClickException(f"{where}: an archive of several arrays, not one array")
-    return array
+        raise click.ClickException(f"{where}: {error.strerror or error}") from None
+    except Exception:
+        told = f"not a whole {kind} of numbers (pickled objects are not read)"
+        raise click.ClickException(f"{where}: {told}") from None
 
 
-def _paths(targets: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return output -> path; a path without a name is allowed where there is one output."""
-    paths: dict[str, str] = {}
-    for target in targets:
-        name, equals, path = target.partition("=")
-        if equals and name in names:
-            pass
-        elif len(names) == 1 and len(targets) == 1:
-            name, path = names[0], target
-        else:
-            raise click.UsageError(f"-o {escape(target)}: write NAME=FILE, where NAME is one of {', '.join(names)}")
-        if name in paths or not path:
-            raise click.UsageError(f"-o {escape(target)}: {'given twice' if path else 'no file'}")
-        paths[name] = path
-    return paths
+def _of_npy(path: str) -> Array:
+    with open(path, "rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _write(path: str, array: np.ndarray[Any, Any]) -> None:
-    # Through an open file: np.save would append .npy to the name, and only the path given is to be written.
-    with open(path, "wb") as file:
-        np.save(file, array, allow_pickle=False)
+def _member(where: str, path: str, member: str | None) -> Array:
+    """Return an array of a .npz file: the one of that name, or the only one."""
+
+    def read() -> Array:
+        with zipfile.ZipFile(path) as archive:
+            known = [n.removesuffix(".npy") for n in archive.namelist()]
+            if member is None and len(known) != 1:
+                raise click.ClickException(f"{where}: {_members(known)}; write {escape(path)}:MEMBER")
+            chosen = known[0] if member is None else member
+            if chosen not in known:
+                raise click.ClickException(f"{where}: there is no {escape(chosen)}; {_members(known)}")
+            with archive.open(archive.namelist()[known.index(chosen)]) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+
+    return _whole(where, read, ".npz file")
 
 
-def show_operator(text: str, arguments: Mapping[str, str], stage: str, target: str | None) -> str:
-    """Return an operator's printed form at a stage; only `program` can be shown without types."""
-    operator = pk.op(text)
-    if not arguments and stage == "program":
-        return str(operator)
-    types = {name: read_type(name, given) for name, given in arguments.items()}
-    positional, keyword = called(operator, types)
-    kernel = operator._kernel(positional, {"target": target}, keyword)  # a size may be called `target`
-    return str(kernel.explain() if stage == "explain" else kernel.source(stage)).rstrip("\n")
+def _members(known: list[str]) -> str:
+    more = f" and {len(known) - MAX_SHOWN_MEMBERS} more" if len(known) > MAX_SHOWN_MEMBERS else ""
+    shown = ", ".join(escape(n) for n in known[:MAX_SHOWN_MEMBERS]) or "nothing"
+    return f"the file holds {shown}{more}"
 
 
-def read_type(name: str, given: str) -> TensorType | int:
-    """Return a type, or a size, that stands on the command line; raises click.ClickException."""
-    if INTEGER.fullmatch(given):
-        return int(given)
+def _of_csv(where: str, path: str, wanted: Expected) -> Array:
+    """Return a table of numbers between commas, without a header, of the dimensions and the element type that are wanted."""
+
+    def read() -> Array:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+        lines = text.splitlines()
+        if not text.strip():
+            raise click.ClickException(f"{where}: the file is empty")
+        kind = "i8" if re.fullmatch(r"[\s,0-9+-]*", text) else "c16" if re.search("[jJ]", text) else "f8"
+        try:
+            return np.loadtxt(lines, kind, delimiter=",", comments=None, ndmin=2)
+        except ValueError:
+            raise click.ClickException(f"{where}: {_wrong(lines)}") from None
+
+    return _of_type(where, _of_rank(where, _whole(where, read, ".csv file"), wanted.rank), wanted.dtype)
+
+
+def _wrong(lines: list[str]) -> str:
+    """Return what is wrong with the lines of a table, and where."""
+    width = None
+    for number, line in enumerate(lines, 1):
+        fields = line.split(",")
+        if not line.strip():
+            continue
+        for column, field in enumerate(fields, 1):
+            try:
+                complex(field)
+            except ValueError:
+                header = "" if width is not None else "; a header has to be removed (tail -n +2)"
+                return f"line {number}, column {column}: {escape(repr(field), 60)} is no number{header}"
+        if width not in (None, len(fields)):
+            return f"line {number} has {len(fields)} numbers, those before it {width}"
+        width = len(fields)
+    return "a number is out of the range of 64 bits"
+
+
+def _of_rank(where: str, table: Array, rank: int | None) -> Array:
+    """Return a table as an array of so many dimensions: one is a row or a column, none a number."""
+    if rank is None or rank == 2:
+        return table
+    if rank > 2:
+        raise click.ClickException(f"{where}: a .csv file has one or two dimensions, not {rank}; .npy has any")
+    rows, columns = table.shape
+    if rank == 1 and 1 not in (rows, columns):
+        raise click.ClickException(f"{where}: {rows} rows of {columns} numbers; one row or one column is wanted")
+    if rank == 0 and table.size != 1:
+        raise click.ClickException(f"{where}: {table.size} numbers; one is wanted")
+    return table.reshape(-1 if rank else ())
+
+
+def _of_type(where: str, array: Array, dtype: DType | None) -> Array:
+    """Return numbers read as text as an element type that can hold them: floats are rounded, nothing else is changed."""
+    if dtype is None or array.dtype == dtype.numpy:
+        return array
+    rounds = dtype.is_complex or (dtype.is_float and array.dtype.kind != "c")
+    with np.errstate(all="ignore"):
+        found = (array.real if dtype.kind not in "c" else array).astype(dtype.numpy)
+    if not rounds and not (found == array).all():
+        first = array[found != array].flat[0]
+        raise click.ClickException(f"{where}: {first} is no {dtype}")
+    return found
+
+
+def check_output(path: str) -> None:
+    """Check a path to write; raises click.UsageError where its name tells no format, ClickException without its folder."""
+    if path == STANDARD:
+        return
+    if _suffix(path) not in FORMATS:
+        formats = f"{', '.join(FORMATS)}, or - for standard output"
+        raise click.UsageError(f"-o {escape(path)}: the end of the name tells the format: {formats}")
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise click.ClickException(f"-o {escape(path)}: there is no folder {escape(folder)}")
+
+
+def is_archive(path: str) -> bool:
+    """Return whether a path to write is that of a file for several arrays."""
+    return _suffix(path) == ".npz"
+
+
+def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name to a .npz file, or the only one of them to a file of another format, or to standard output.
+
+    Raises click.ClickException.
+    """
     try:
-        return parse_type(given)
-    except ValueError as error:
-        raise click.ClickException(f"{escape(name)}: {escape(str(error))}, or 5 for a size") from None
+        if path == STANDARD:
+            _to_standard_output(*arrays.values())
+            return
+        with open(path, "wb") as file:
+            if is_archive(path):
+                _to_archive(file, arrays)
+            elif _suffix(path) == ".csv":
+                file.writelines(_csv_lines(path, *arrays.values()))
+            else:
+                for array in arrays.values():
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise click.ClickException(f"{escape(path)}: {error.strerror or error}") from None
+
+
+def _to_standard_output(array: Array) -> None:
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed")
+    np.lib.format.write_array(sys.stdout.buffer, array, allow_pickle=False)
+    sys.stdout.buffer.flush()
+
+
+def _to_archive(file: Any, arrays: Mapping[str, Array]) -> None:
+    # Not np.savez, whose own parameters outputs may be named as.
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _csv_lines(path: str, array: Array) -> list[bytes]:
+    """Return the lines of a table: a row each, of one dimension a number each, which read again give the same values."""
+    if array.ndim > 2:
+        formats = ", ".join(f for f in FORMATS if f != ".csv")
+        raise click.ClickException(f"{escape(path)}: {array.ndim} dimensions do not go into a .csv file; {formats} do")
+    table = array.reshape(-1, array.shape[1] if array.ndim == 2 else 1)
+    table = table.astype(np.uint8) if table.dtype == np.bool_ else table
+    return [(",".join(v.strip("()") for v in row) + "\n").encode() for row in table.astype(str)]
+
+
+def json_values(array: Array) -> Any:
+    """Return an array as nested lists of numbers: complex ones as pairs, those that JSON has not as nan, inf, -inf in texts."""
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], -1)
+    if array.dtype.kind not in "biu":
+        wide = array.astype(np.float64)
+        array = wide.astype(object)
+        array[~np.isfinite(wide)] = [str(v) for v in wide[~np.isfinite(wide)].tolist()]
+    return array.tolist()

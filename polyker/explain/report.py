@@ -111,6 +111,10 @@ class MeasuredRun(Struct, frozen=True):
     runs: int
     percent: float | None
 
+    def __str__(self) -> str:
+        share = "" if self.percent is None else f": {self.percent:.0f}% of the floor's speed"
+        return f"measured {_time(self.seconds)}, the median of {self.runs} calls{share}"
+
 
 class Explanation(Struct, frozen=True):
     """What a kernel computes, moves and stores, and why it does it so.
@@ -191,8 +195,7 @@ def _lines(e: Explanation) -> Iterator[str]:
     yield "floor"
     yield from _floor(e.floor)
     if e.measured is not None:
-        share = "" if e.measured.percent is None else f": {e.measured.percent:.0f}% of the floor's speed"
-        yield f"  measured {_time(e.measured.seconds)}, the median of {e.measured.runs} calls{share}"
+        yield f"  {e.measured}"
     if e.intermediates:
         yield "intermediates"
     for t in e.intermediates:
