@@ -129,13 +129,15 @@ def command_line() -> str:
 
     from polyker.cli.command import commands
 
-    parts = []
-    for name in ("", *commands.commands):
-        command: Any = commands.commands[name] if name else commands
-        path = f"polyker {name}".strip()
-        context = click.Context(command, info_name=path, terminal_width=100, max_content_width=100)
-        parts.append(f"## `{path}`\n\n{fenced(command.get_help(context))}")
-    return "\n".join(parts)
+    def pages(path: str, command: click.Command) -> Iterator[str]:
+        settings: Any = commands.context_settings
+        context = click.Context(command, info_name=path, **{**settings, "terminal_width": 100})
+        yield f"## `{path}`\n\n{fenced(command.get_help(context))}"
+        if isinstance(command, click.Group):
+            for name, each in command.commands.items():
+                yield from pages(f"{path} {name}", each)
+
+    return "\n".join(pages("polyker", commands))
 
 
 def fenced(text: str, language: str = "text") -> str:

@@ -8,7 +8,9 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
 
 import click
 import numpy as np
@@ -16,7 +18,7 @@ from msgspec import Struct
 
 from polyker.cli.given import STANDARD, standard_input
 from polyker.errors.base import escape
-from polyker.ir.dtypes import DType
+from polyker.ir.dtypes import DTYPES, DType
 from polyker.ir.expr import Dots
 from polyker.ir.program import Program
 
@@ -55,17 +57,21 @@ def read_array(name: str, path: str, wanted: Expected = Expected()) -> Array:  #
     archive = re.fullmatch(r"(.*\.npz):(.*)", path, re.IGNORECASE | re.DOTALL)
     if path == STANDARD:
         data = io.BytesIO(standard_input().read())
-        return _whole(where, lambda: np.lib.format.read_array(data, allow_pickle=False))
-    if kind == ".npy":
-        return _whole(where, lambda: _of_npy(path))
-    if kind == ".npz":
-        return _member(where, path, None)
-    if kind == ".csv":
+        found = _whole(where, lambda: np.lib.format.read_array(data, allow_pickle=False))
+    elif kind == ".npy":
+        found = _whole(where, lambda: _of_npy(path))
+    elif kind == ".csv":
         return _of_csv(where, path, wanted)
-    if archive is not None:
-        return _member(where, archive[1], archive[2])
-    formats = ".npy, .npz (FILE.npz:MEMBER), .csv, or - for standard input"
-    raise click.ClickException(f"{where}: neither a number nor a file of arrays; files of arrays: {formats}")
+    elif kind == ".npz":
+        found = _member(where, path, None)
+    elif archive is not None:
+        found = _member(where, archive[1], archive[2])
+    else:
+        formats = ".npy, .npz (FILE.npz:MEMBER), .csv, or - for standard input"
+        raise click.ClickException(f"{where}: neither a number nor a file of arrays; files of arrays: {formats}")
+    if found.dtype.str == "|V2" and wanted.dtype is DTYPES["bf16"]:  # as NumPy writes an element type that it has not
+        return found.view(wanted.dtype.numpy)
+    return found
 
 
 def _suffix(path: str) -> str:
@@ -124,11 +130,11 @@ def _of_csv(where: str, path: str, wanted: Expected) -> Array:
         lines = text.splitlines()
         if not text.strip():
             raise click.ClickException(f"{where}: the file is empty")
-        kind = "i8" if re.fullmatch(r"[\s,0-9+-]*", text) else "c16" if re.search("[jJ]", text) else "f8"
-        try:
-            return np.loadtxt(lines, kind, delimiter=",", comments=None, ndmin=2)
-        except ValueError:
-            raise click.ClickException(f"{where}: {_wrong(lines)}") from None
+        whole = re.fullmatch(r"[\s,0-9+-]*", text)
+        for kind in ("i8", "u8") if whole else ("c16",) if re.search("[jJ]", text) else ("f8",):
+            with suppress(ValueError):
+                return np.loadtxt(lines, kind, delimiter=",", comments=None, ndmin=2)
+        raise click.ClickException(f"{where}: {_wrong(lines)}")
 
     return _of_type(where, _of_rank(where, _whole(where, read, ".csv file"), wanted.rank), wanted.dtype)
 
@@ -212,18 +218,24 @@ def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
                 file.writelines(_csv_lines(path, *arrays.values()))
             else:
                 for array in arrays.values():
-                    np.lib.format.write_array(file, array, allow_pickle=False)
+                    _write(file, array)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise click.ClickException(f"{escape(path)}: {error.strerror or error}") from None
+        where = "standard output" if path == STANDARD else escape(path)
+        raise click.ClickException(f"{where}: {error.strerror or error}") from None
 
 
 def _to_standard_output(array: Array) -> None:
     if sys.stdout is None:
         raise click.ClickException("standard output is closed")
-    np.lib.format.write_array(sys.stdout.buffer, array, allow_pickle=False)
+    _write(sys.stdout.buffer, array)
     sys.stdout.buffer.flush()
+
+
+def _write(file: Any, array: Array) -> None:
+    # Through `write` alone: what is a file to NumPy gets its elements from C, and then no reason is told where that fails.
+    np.lib.format.write_array(cast("Any", SimpleNamespace(write=file.write)), array, allow_pickle=False)
 
 
 def _to_archive(file: Any, arrays: Mapping[str, Array]) -> None:
@@ -231,7 +243,7 @@ def _to_archive(file: Any, arrays: Mapping[str, Array]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                _write(member, array)
 
 
 def _csv_lines(path: str, array: Array) -> list[bytes]:

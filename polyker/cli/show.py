@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import click
 from msgspec.structs import asdict
 
 import polyker as pk
@@ -25,9 +26,12 @@ def show_operator(
     kernel = options.kernel(operator, with_sizes(operator, given))
     explanation: Explanation | None = None
     if timed:
-        with options.in_force():
-            positional, keyword = called(operator, {**kernel.fixed, **random_inputs(kernel)})
+        positional, keyword = called(operator, {**kernel.fixed, **random_inputs(kernel)})
+        try:
             explanation = kernel.measure(*positional, **keyword)
+        except pk.GatherError as error:
+            advice = "random inputs subscript outside of a tensor: measure on your own, with `polyker run --time`"
+            raise click.ClickException(f"{advice}\nGatherError: {error}") from None
     elif stage == "explain":
         explanation = kernel.explain()
     shown = str(explanation) if stage == "explain" else kernel.source(stage).rstrip("\n")
