@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from polyker.cli.status import Commands, in_our_words, run_to_end
+from polyker.cli.status import Commands, in_our_words, print_text, run_to_end
 from polyker.options import MOST_THREADS
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -179,7 +179,7 @@ def show(
     if len(others) > 1 or (others and stage != "program"):
         raise click.UsageError("give one of --stage, --passes and --after")
     chosen, given = (others or [stage])[0], split_assignments(arguments)
-    click.echo(show_operator(read_text(text), given, chosen, KernelOptions(**how), timed=timed, as_json=as_json))
+    print_text(show_operator(read_text(text), given, chosen, KernelOptions(**how), timed=timed, as_json=as_json))
 
 
 @commands.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from polyker.cli.given import STANDARD, standard_input
+from polyker.cli.status import write_output
 from polyker.errors.base import escape
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.ir.expr import Dots
@@ -227,10 +227,7 @@ def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
 
 
 def _to_standard_output(array: Array) -> None:
-    if sys.stdout is None:
-        raise click.ClickException("standard output is closed")
-    _write(sys.stdout.buffer, array)
-    sys.stdout.buffer.flush()
+    np.lib.format.write_array(cast("Any", SimpleNamespace(write=write_output)), array, allow_pickle=False)
 
 
 def _write(file: Any, array: Array) -> None:

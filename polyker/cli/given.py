@@ -18,7 +18,7 @@ from polyker.errors.base import escape
 from polyker.ir.dtypes import TensorType, parse_type
 from polyker.structs import replace
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 STANDARD = "-"  # standard input or output, in the place of a file
 MAX_TEXT_BYTES, MAX_SCHEDULE_BYTES = 1 << 20, 1 << 24
 

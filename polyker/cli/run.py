@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 import polyker as pk
 from polyker.cli.files import Array, check_output, expected, is_archive, json_values, read_array, write_arrays
 from polyker.cli.given import INTEGER, STANDARD, KernelOptions, called
+from polyker.cli.status import print_text
 from polyker.einsum_frontend.names import did_you_mean
 from polyker.errors.base import escape
 from polyker.explain.report import MeasuredRun
@@ -49,11 +50,11 @@ def run_operator(
     measured = kernel.measure(*positional, **keyword).measured if kernel is not None and timed else None
     paths = {name: path for path, names in files.items() for name in names}
     if as_json:
-        click.echo(json.dumps(_as_json(operator, outputs, paths, measured), indent=1, allow_nan=False))
+        print_text(json.dumps(_as_json(operator, outputs, paths, measured), indent=1, allow_nan=False))
         return
     for name, value in outputs.items():
         if not files:
-            click.echo(f"{name} = {_described(value)}\n{np.array2string(value, threshold=200)}")
+            print_text(f"{name} = {_described(value)}\n{np.array2string(value, threshold=200)}")
         elif paths.get(name, STANDARD) != STANDARD:
             click.echo(f"{name} = {_described(value)} -> {paths[name]}", err=STANDARD in files)
     if measured is not None:

@@ -60,6 +60,26 @@ def run_to_end(command: click.Command, arguments: Sequence[str]) -> None:
     sys.exit(status)
 
 
+def write_output(data: bytes) -> None:
+    """Write bytes to standard output; raises click.ClickException where it is closed, OSError where it takes no more.
+
+    With PYTHONUNBUFFERED it may take a part of them at a time, which NumPy and click know nothing of.
+    """
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed")
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """Print a text of any length, and the end of its line, on standard output, if there is any."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        write_output(f"{text}\n".encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+
+
 def _discard_output() -> None:
     """Let what is still to be written to standard output go nowhere: Python tries once more when it ends, and complains."""
     with suppress(OSError, ValueError, AttributeError):  # standard output may be no file

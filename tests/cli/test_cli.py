@@ -8,37 +8,10 @@ import zipfile
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import polyker.cli.command as cli
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
-
-
-@pytest.fixture
-def polyker(tmp_path, monkeypatch):
-    """Return a function that runs a command in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli.commands, list(map(str, arguments)), prog_name="polyker")
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Write A (4 by 3) and B (3 by 5) and return them."""
-    A = np.arange(12, dtype=np.float32).reshape(4, 3) % 5
-    B = np.arange(15, dtype=np.float32).reshape(3, 5) % 7
-    np.save(tmp_path / "a.npy", A)
-    np.save(tmp_path / "b.npy", B)
-    return A, B
-
-
-def refused(result, *words):
-    """Check that a command failed with a message that holds these words, and without a traceback."""
-    assert result.exit_code in (1, 2), result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    for word in words:
-        assert word in result.output
 
 
 def test_run_writes_the_output(polyker, files, tmp_path):
@@ -48,10 +21,11 @@ def test_run_writes_the_output(polyker, files, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), files[0] @ files[1])
 
 
-def test_run_writes_only_the_path_that_was_given(polyker, files, tmp_path):
+@pytest.mark.parametrize("name", ["c.NPY", "c.npz", "c.csv"])
+def test_run_writes_only_the_path_that_was_given(polyker, files, tmp_path, name):
     before = set(os.listdir(tmp_path))
-    assert polyker("run", MATMUL, "A=a.npy", "B=b.npy", "-o", "result").exit_code == 0
-    assert set(os.listdir(tmp_path)) - before == {"result"}
+    assert polyker("run", MATMUL, "A=a.npy", "B=b.npy", "-o", name).exit_code == 0
+    assert set(os.listdir(tmp_path)) - before == {name}
 
 
 def test_run_prints_the_outputs_where_no_file_is_named(polyker, files):
@@ -66,7 +40,7 @@ def test_run_reads_the_text_from_a_file(polyker, files, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), files[0] @ files[1])
 
 
-def test_run_takes_sizes_and_scalars_as_numbers(polyker, files, tmp_path):
+def test_run_takes_sizes_and_scalars_as_numbers(polyker, files, tmp_path, refused):
     result = polyker(
         "run", "D[i] = a * A[i,k-1; pad=0] for i in 0:N, k in 1:2", "A=a.npy", "a=0.5", "N=2", "-o", "d.npy"
     )
@@ -83,7 +57,7 @@ def test_run_writes_several_outputs(polyker, files, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "most.npy"), files[0].max(1))
 
 
-def test_tensors_may_be_named_as_keywords_of_the_api(polyker, files, tmp_path):
+def test_tensors_may_be_named_as_keywords_of_the_api(polyker, files, tmp_path, refused):
     text = "timeout[i] += out[i,k] * acc[k]"
     result = polyker("run", text, "out=a.npy", "acc=v.npy", "-o", "timeout=c.npy")
     refused(result, "v.npy")
@@ -100,11 +74,11 @@ def test_tensors_may_be_named_as_keywords_of_the_api(polyker, files, tmp_path):
         ((MATMUL, "A=a.npy"), ["B"]),
         ((MATMUL, "A=a.npy", "B=a.npy"), ["k", "3", "4"]),
         ((MATMUL, "A=a.npy", "B=none.npy"), ["B=none.npy: there is no such file"]),
-        ((MATMUL, "A=a.npy", "B=text.npy"), ["B=text.npy: not a .npy file of numbers"]),
-        ((MATMUL, "A=a.npy", "B=empty.npy"), ["B=empty.npy: not a .npy file of numbers"]),
+        ((MATMUL, "A=a.npy", "B=text.npy"), ["B=text.npy: not a whole .npy file of numbers"]),
+        ((MATMUL, "A=a.npy", "B=empty.npy"), ["B=empty.npy: not a whole .npy file of numbers"]),
         ((MATMUL, "A=a.npy", "B=objects.npy"), ["pickled objects are not read"]),
         ((MATMUL, "A=a.npy", "B=zip.npy"), ["B=zip.npy"]),
-        ((MATMUL, "A=a.npy", "B=b.txt"), ["neither a number nor a .npy file"]),
+        ((MATMUL, "A=a.npy", "B=b.txt"), ["neither a number nor a file of arrays", ".npz", ".csv"]),
         ((MATMUL, "A=a.npy", "B"), ["'B' is not NAME=VALUE"]),
         ((MATMUL, "A=a.npy", "A=a.npy"), ["given twice"]),
         ((MATMUL, "A=a.npy", "B=b.npy", "Q=b.npy"), ["Q"]),
@@ -117,7 +91,7 @@ def test_tensors_may_be_named_as_keywords_of_the_api(polyker, files, tmp_path):
         (("E[i] += A[idx[i],k]", "A=a.npy", "idx=far.npy"), ["GatherError", "out of range"]),
     ],
 )
-def test_run_refuses_in_its_own_words(polyker, files, tmp_path, arguments, words):
+def test_run_refuses_in_its_own_words(polyker, files, tmp_path, arguments, words, refused):
     (tmp_path / "text.npy").write_text("1 2 3")
     (tmp_path / "empty.npy").write_bytes(b"")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
@@ -129,20 +103,20 @@ def test_run_refuses_in_its_own_words(polyker, files, tmp_path, arguments, words
     assert set(os.listdir(tmp_path)) == before
 
 
-def test_control_characters_in_arguments_are_escaped(polyker):
+def test_control_characters_in_arguments_are_escaped(polyker, refused):
     result = polyker("run", MATMUL, "A=\x1b[31m.txt")
     refused(result, "A=\\x1b[31m.txt")
     assert "\x1b" not in result.output
 
 
-def test_a_file_that_is_no_text_is_refused(polyker, tmp_path):
+def test_a_file_that_is_no_text_is_refused(polyker, tmp_path, refused):
     (tmp_path / "binary.pk").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "long.pk").write_bytes(b"#" * (1 << 20) + b"\n")
     refused(polyker("show", "@binary.pk"), "binary.pk", "UTF-8")
     refused(polyker("show", "@long.pk"), "long.pk", "1048576 bytes")
 
 
-@pytest.mark.parametrize("stage", cli.STAGES)
+@pytest.mark.parametrize("stage", [s for s in cli.STAGES if s not in ("cuda", "ptx")])
 def test_show_prints_every_stage(polyker, stage):
     result = polyker("show", MATMUL, "--stage", stage, "A=f32[64,32]", "B=f32[32,48]")
     assert result.exit_code == 0, result.output
@@ -160,7 +134,7 @@ def test_show_prints_every_stage(polyker, stage):
     assert len(result.output) > 40
 
 
-def test_show_lists_passes_and_prints_what_one_made(polyker):
+def test_show_lists_passes_and_prints_what_one_made(polyker, refused):
     types = ("A=f32[64,32]", "B=f32[32,48]")
     listed = polyker("show", MATMUL, "--passes", *types)
     assert listed.exit_code == 0 and "auto_schedule (schedule, " in listed.output
@@ -194,11 +168,11 @@ def test_show_takes_a_size_called_target(polyker):
 
 
 @pytest.mark.parametrize("given", ["A=f32", "A=g32[4,4]", "A=f32[4,4"])
-def test_show_refuses_what_is_no_type(polyker, given):
+def test_show_refuses_what_is_no_type(polyker, given, refused):
     refused(polyker("show", MATMUL, given, "B=f32[4,4]"), "not a tensor type", "or 5 for a size")
 
 
-def test_show_refuses_an_unknown_target(polyker):
+def test_show_refuses_an_unknown_target(polyker, refused):
     refused(polyker("show", MATMUL, "--target", "cpu:none-such", "A=f32[4,4]", "B=f32[4,4]"), "none-such")
 
 
@@ -265,7 +239,7 @@ def test_a_failing_row_makes_the_demo_fail(polyker, monkeypatch):
     assert "outside gamma_n" in result.output
 
 
-def test_the_demo_refuses_a_filter_that_matches_nothing(polyker):
+def test_the_demo_refuses_a_filter_that_matches_nothing(polyker, refused):
     refused(polyker("demo", "--filter", "nothing"), "no operator of that name")
 
 
@@ -277,7 +251,7 @@ def test_the_process_pins_numpys_threads_and_ends_with_the_demos_status(tmp_path
     assert "no operator of that name" in run.stderr
 
 
-def test_the_cache_is_listed_checked_and_emptied(polyker, tmp_path, monkeypatch):
+def test_the_cache_is_listed_checked_and_emptied(polyker, tmp_path, monkeypatch, refused):
     folder = tmp_path / "cache"
     monkeypatch.setenv("POLYKER_CACHE", "rw")
     monkeypatch.setenv("POLYKER_CACHE_DIR", str(folder))

@@ -27,11 +27,11 @@ CORE = {
 AROUND = {
     "api": 2160,
     "bridge": 4100,  # JAX: handlers, transformations, batches, sharding rules; torch: operators, rules of ATen, a backend
-    "cli": 1040,
+    "cli": 1560,  # files of arrays in four formats, pipes, schedules, times, JSON; the demo is 500 of them
     "edit": 1360,
     "einsum_frontend": 2630,
     "errors": 1140,
-    "explain": 1270,
+    "explain": 1280,
     "export": 1990,
     "grad": 1750,  # gradients and forward mode; checkpoints of loops, loops in loops, extrema that cancel
     "pipeline": 1320,
