@@ -10,6 +10,7 @@ from polyker.codegen.passes.parallel_profitability import settle
 from polyker.codegen.passes.prefetch_gathers import prefetch_gathers
 from polyker.codegen.passes.scalar_replacement import carry
 from polyker.codegen.passes.simplify import simplify, unroll
+from polyker.codegen.passes.split_lanes import split_lanes
 from polyker.codegen.passes.unroll_terms import several_terms
 from polyker.codegen.passes.unswitch import unswitch
 from polyker.codegen.passes.whole_partial_tiles import fill
@@ -33,6 +34,12 @@ def kernel_pass(
     return Pass(name, run, PassLevel.KERNEL, after, why, machine)
 
 
+SPLIT_LANES = kernel_pass(
+    "split_lanes",
+    lambda k, at: split_lanes(k, at.target),
+    why="a schedule by hand may ask for vectors of any number of lanes",
+    machine=True,
+)
 UNSWITCH = kernel_pass(
     "unswitch",
     lambda k, _: unswitch(k),
@@ -118,6 +125,7 @@ MASK_TERMS = kernel_pass(
 
 # To the kernel whose work is counted, and which the run time knows; then to the one that is printed as LLVM IR.
 CPU: tuple[KernelPass, ...] = (
+    SPLIT_LANES,
     UNSWITCH,
     WHOLE_PARTIAL_TILES,
     UNROLL,

@@ -226,6 +226,7 @@ EXAMPLES: dict[str, Example] = {
     "program.first_steps": example(STATES, X="f32[100,64]", A="f32[64]", C="f32[64]", T=100),
     "program.store_shared_values": example(SOFTMAX, X="f32[4,6]"),
     "kernel.uniform_inner_loops": example("O[i] += X[k,i] where k >= i", X="f32[20,20]", lanes=("S0", "i0", 4)),
+    "kernel.split_lanes": example("O[k,i] = X[k,i] * 2.0", X="f32[3,40]", lanes=("S0", "i1", 40)),
     "kernel.unswitch": example("m min= where(C[b] > 0, X[b,l], 2147483647)", C="i32[5]", X="i32[5,700]"),
     "kernel.whole_partial_tiles": example(PRODUCT, A="f32[I,K]", B="f32[K,J]"),
     "kernel.unroll": example("S[b,0] = X[b,0];  S[b,t] = S[b,t-1] + X[b,t] for t in 1:N", X="f64[3,8]", N=8),
