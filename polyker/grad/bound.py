@@ -174,13 +174,15 @@ class _Plain(Struct):
         return tuple(found if bounds else self._without_starts(found))
 
     def _without_starts(self, nodes: list[PlainNode]) -> Iterator[PlainNode]:
-        """Yield all but the statements that set what an inline reduction begins with anyway."""
+        """Yield all but the statements that set what an inline reduction begins with anyway: where no older values are."""
         ops = {a.target: a.own for a in nodes if isinstance(a, PlainStatement) and a.op != "set"}
+        held = {self.names.tensors[name] for name in self.program.inputs}
         for a in nodes:
             if isinstance(a, PlainStatement) and a.op == "set" and a.own.name not in self.written:
                 after = ops.get(a.target)
-                if after is not None and a.own.expr == identity(after.op, a.own.acc):
+                if after is not None and a.target not in held and a.own.expr == identity(after.op, a.own.acc):
                     continue
+            held |= {s.target for s in plain_statements((a,))}
             yield a
 
     def _statement(self, s: TypedStatement, bounds: Mapping[str, tuple[Expr, Expr]]) -> PlainStatement:

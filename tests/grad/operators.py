@@ -128,6 +128,11 @@ SEQUENTIAL: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = 
         "    H[t+1,i] = tanh(sum[j](W[i,j] * H[t,j]) + X[t,i]) for i in 0:N",
         {"Z": (3,), "W": (3, 3), "X": (4, 3)}, {"T": 4, "N": 3},
     ),
+    "sums over older values": (  # a sum that is assigned begins with 0, not with what is there
+        "f(X: f64[N], Y: f64[N]) -> X, W:\n    X[2*i+1] = sum[k in 0:i+1](Y[k]**2) for i in 0:N//2\n"
+        "    W[i] = X[i] * Y[i]\n    W[i] = max[k](X[k] * Y[i])",
+        {"X": (5,), "Y": (5,)}, {},
+    ),
     "heat": (
         "heat(X: f64[N]) -> A:\n    A[i] = X[i]\n    for t in 0:T:\n"
         "        B[i] = (A[i-1; pad=0] + A[i+1; pad=0]) / 2 for i in 0:N\n        A[i] = B[i]",
