@@ -19,6 +19,7 @@ from polyker.errors.calls import BAD_ARGUMENT
 from polyker.errors.given import is_a
 from polyker.errors.gradients import INDEPENDENT
 from polyker.runtime.arguments import matched, result_tuple
+from polyker.store.keys import digest
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ def registered(made: Operator, name: str | None, residuals: Residuals | None = N
     shown = name or made.program.name or "op"
     full = f"{shown}_{made.identity[:12]}"
     if residuals is not None:
-        full += f"_{residuals.operator.identity[:12]}_{'_'.join(residuals.wrt)}"
+        full += "_" + digest(residuals.operator.identity, *residuals.wrt)[:12]
     with _lock:
         if full not in _made:
             _made[full] = TorchOperator(made, full, shown, residuals)
@@ -292,6 +293,8 @@ def forward_pass(operator: Operator, name: str, wrt: Sequence[str]) -> TorchOper
         return None
     forward, backward = passes
     if not {*backward.signature.inputs} & {*forward.signature.outputs} - {*forward.signature.inputs}:
+        return None
+    if forward.signature.parameters != operator.signature.parameters:  # it takes no input that is needed for nothing
         return None
     return registered(forward, f"{name}_forward", Residuals(operator, name, left, forward))
 
