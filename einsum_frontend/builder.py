@@ -46,6 +46,7 @@ from polyker.einsum_frontend.tensors import Access, Assignment, Tensor, Typed, c
 from polyker.errors.base import failure
 from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED, WRONG_ARITY
+from polyker.errors.tracebacks import api_boundary
 from polyker.ir import expr
 from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
@@ -60,16 +61,19 @@ inf, nan, pi = math.inf, math.nan, math.pi
 T = TypeVar("T")
 
 
+@api_boundary
 def indices(names: str) -> tuple[Index, ...]:
     """Return an index for each name: `i, j = indices("i j")`."""
     return _named(names, Index)
 
 
+@api_boundary
 def sizes(names: str) -> tuple[Size, ...]:
     """Return a size for each name: `N, M = sizes("N M")`."""
     return _named(names, Size)
 
 
+@api_boundary
 def tensors(names: str) -> tuple[Tensor, ...]:
     """Return a tensor for each name: `A, B = tensors("A B")`."""
     return _named(names, Tensor)
@@ -82,21 +86,25 @@ def _named(names: str, make: Callable[[str], T]) -> tuple[T, ...]:
     return tuple(make(name) for name in text.split(" ") if name)
 
 
+@api_boundary
 def cast(dtype: DType, value: object) -> Expression:
     """Return `dtype(value)`; `value.astype(dtype)` is the same."""
     return Value(to_expr(value)).astype(dtype)
 
 
+@api_boundary
 def logical_and(*values: object) -> Expression:
     """Return `a and b ...` of values of any type; of comparisons `a & b` is the same."""
     return _logical("and", values)
 
 
+@api_boundary
 def logical_or(*values: object) -> Expression:
     """Return `a or b ...` of values of any type; of comparisons `a | b` is the same."""
     return _logical("or", values)
 
 
+@api_boundary
 def logical_not(value: object) -> Expression:
     """Return `not a` of a value of any type; of a comparison `~a` is the same."""
     return Value(expr.Call("not", (to_expr(value),)))
@@ -110,6 +118,7 @@ def _logical(op: str, values: tuple[object, ...]) -> Expression:
 
 
 def _reduction(op: str) -> Callable[..., Expression]:
+    @api_boundary
     def reduce(over: object, value: object = None, *, where: object = None) -> Expression:
         if value is None or (isinstance(over, Expression) and not isinstance(over, Index)):
             raise failure(REDUCTION_CALLED, name=op, hint=f"write {op}(k, value); of two values, maximum and minimum")
@@ -131,6 +140,7 @@ any, all = _reduction("any"), _reduction("all")
 
 
 def _function(name: str) -> Callable[..., Expression]:
+    @api_boundary
     def apply(*values: object) -> Expression:
         check_arity(name, len(values))
         return Value(expr.Call(name, tuple(to_expr(v) for v in values)))

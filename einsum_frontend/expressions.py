@@ -14,11 +14,13 @@ from polyker.einsum_frontend.syntax import bits, chain, compare, inverted, power
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import printed
 from polyker.errors.syntax import NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, TRUTH
+from polyker.errors.tracebacks import api_class
 from polyker.ir import dtypes, expr
 from polyker.ir.dtypes import DType
 from polyker.ir.printing import print_expr
 
 
+@api_class
 class Expression:
     """A value of the notation; operators and comparisons make new expressions; `& | ~` of conditions are and, or, not.
 
@@ -162,6 +164,7 @@ class Value(Expression):
     __slots__ = ()
 
 
+@api_class
 class Index(Expression):
     """An index; `i.in_(lo, hi)` gives it a range."""
 
@@ -179,6 +182,7 @@ class Index(Expression):
         return Within(expr.Range(self.name, first, last))
 
 
+@api_class
 class Size(Expression):
     """A size, which shapes or the caller give."""
 

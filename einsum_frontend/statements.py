@@ -18,6 +18,7 @@ from polyker.einsum_frontend.tensors import Assignment, Tensor, Typed, range_of
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import listed, printed
 from polyker.errors.syntax import EMPTY, NOT_A_NAME, NOT_AN_EXPRESSION, SIZE_AS_INDEX
+from polyker.errors.tracebacks import api_boundary
 from polyker.ir import expr
 from polyker.ir.program import Declared, Loop, Node, Program
 
@@ -51,6 +52,7 @@ def ranges_of(given: object) -> tuple[expr.Range, ...]:
     return tuple(expr.Range(r.name) if isinstance(r, Index) else range_of(r) for r in each)
 
 
+@api_boundary
 def loop(index: Index, lo: object, hi: object, *body: StatementItem) -> Repeated:
     """Return the time loop `for index in lo:hi:` around statements and loops; raises ParseError where there are none."""
     if not isinstance(index, Index):
@@ -60,6 +62,7 @@ def loop(index: Index, lo: object, hi: object, *body: StatementItem) -> Repeated
     return Repeated(index.in_(lo, hi).range, _items(body))
 
 
+@api_boundary
 def declare(
     name: str,
     parameters: Iterable[Tensor | Size | Typed],
@@ -162,6 +165,7 @@ def _spelt(syntax: Syntax) -> Syntax:
         return syntax
 
 
+@api_boundary
 def build(*definition: StatementItem | Declaration, sizes: Collection[str] = ()) -> Program:
     """Return the Program of statements in order, or of one declaration; `sizes` as in `parse`."""
     return program(definition, sizes=sizes)

@@ -16,6 +16,7 @@ from polyker.einsum_frontend.syntax import conjuncts
 from polyker.errors.base import failure
 from polyker.errors.given import exact_text, listed, printed
 from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, PAD_ON_LEFT
+from polyker.errors.tracebacks import api_class
 from polyker.ir import expr
 from polyker.ir.dtypes import DType, TensorType
 from polyker.ir.program import Declared, Statement, print_statement
@@ -24,6 +25,7 @@ from polyker.structs import replace
 MAX_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
 
 
+@api_class
 class Assignment(Struct, frozen=True):
     """A statement; `for_` gives indices their ranges, `where` adds conditions."""
 
@@ -74,6 +76,7 @@ def range_of(given: object) -> expr.Range:
     return given.range
 
 
+@api_class
 class Element(Expression):
     """What can be read, and assigned by `set`, `add` and the other reductions."""
 
@@ -125,6 +128,7 @@ class Access(Element):
     __slots__ = ()
 
 
+@api_class
 class Tensor(Element):
     """A tensor; alone it is a 0-d value, subscripted an element."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import islice
@@ -17,6 +17,7 @@ from msgspec import Struct
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
+from polyker.errors.tracebacks import api_boundary
 from polyker.ir.dtypes import DTYPES, DType
 from polyker.process.jobs import load
 from polyker.structs import PartlyCompared, replace
@@ -222,9 +223,14 @@ class Settings:
         """The options in force here, as a value."""
         return _local.get() or self._default
 
+    @api_boundary
+    def __call__(self, **changes: object) -> AbstractContextManager[Options]:
+        """Change options for a `with` block (of this thread or task); raises ArgumentError."""
+        self.current.changed(**changes)  # now, at the caller's line, and also where no block follows
+        return self._block(changes)
+
     @contextmanager
-    def __call__(self, **changes: object) -> Iterator[Options]:
-        """Change options for a `with` block (of this thread or task)."""
+    def _block(self, changes: Mapping[str, object]) -> Iterator[Options]:
         chosen, before = self.current.changed(**changes), _local.get()
         try:  # from before the change on: a signal handler may raise right after it
             _local.set(chosen)
@@ -237,6 +243,7 @@ class Settings:
             return getattr(self.current, name)
         raise AttributeError(f"there is no option {escape(name)!r}; options: {', '.join(NAMES)}")
 
+    @api_boundary
     def __setattr__(self, name: str, value: object) -> None:
         """Set the process's default, or inside a `with` block the block's option."""
         if _local.get() is not None:
@@ -341,6 +348,7 @@ def available_cores() -> int:
     return min(count, MOST_THREADS)
 
 
+@api_boundary
 def set_num_threads(count: int | None) -> None:
     """Run kernels on so many threads from the next call on; None: on as many as there are cores (POLYKER_NUM_THREADS).
 
@@ -350,6 +358,7 @@ def set_num_threads(count: int | None) -> None:
     options.threads = count
 
 
+@api_boundary
 def get_num_threads() -> int:
     """Return how many threads kernels run on."""
     return options.current.thread_count

@@ -14,6 +14,7 @@ from polyker.api.definition import Definition
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_TYPE
 from polyker.errors.given import printed
+from polyker.errors.tracebacks import api_boundary
 from polyker.ir.dtypes import DType, TensorType, parse_type
 from polyker.options import Options, checked_flag, environment_target
 from polyker.process.jobs import load, uninterrupted
@@ -27,6 +28,7 @@ from polyker.store import disk as stored
 kernels: KernelCache[Compiled] = KernelCache()
 
 
+@api_boundary
 def clear_cache(*, disk: bool = False) -> None:
     """Free the compiled kernels that nothing else holds on to, and the memory of the GPU that is kept between calls.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from polyker.api.definition import STEPS_KEPT, Definition, GivenNames, of_text
+from polyker.errors.tracebacks import api_class
 from polyker.process.jobs import load
 
 if TYPE_CHECKING:  # the front end's own data
     from polyker.ir.program import Program
 
 
+@api_class
 class Differentiable:
     """What has a definition, and derivatives that are of its own class."""
 

@@ -14,10 +14,11 @@ import numpy as np
 from polyker.api.binding import KeptKernel
 from polyker.api.compiling import CompileKey, compiled
 from polyker.api.definition import Definition
-from polyker.errors.base import escape, failure
+from polyker.errors.base import PolykerError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
+from polyker.errors.tracebacks import api_boundary, api_class, hide_frames
 from polyker.options import UNSET, checked_seconds, split_keywords
 from polyker.process.jobs import load
 from polyker.record.codec import encode
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # islpy and llvmlite come with the first, what a GPU needs wi
 STAGES = ("program", "isl", "passes", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
 
 
+@api_class
 class Kernel(Direct):
     """A compiled program. Made by `Operator.compile`; call it on arrays of its types, with any strides.
 
@@ -232,6 +234,7 @@ def _unpickled(
     return Kernel(definition, found, bound, schedule)
 
 
+@api_boundary
 def export_library(
     file: str | PathLike[str],
     kernels: Mapping[str, Kernel],
@@ -294,9 +297,13 @@ class _Calls:
         """Do what a call of the kernel does, for whatever arguments."""
         if self._owns_out and out is not None and "out" in self._signature.own_names(len(args)):
             named, out = {**named, "out": out}, None
-        if self._gpu:
-            return self._on_gpu(args, out, named)
-        return self._run(*self._values(args, named), out)
+        try:
+            if self._gpu:
+                return self._on_gpu(args, out, named)
+            return self._run(*self._values(args, named), out)
+        except PolykerError as error:
+            hide_frames(error)
+            raise
 
     def _values(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, int]]:
         return self._matched(args, named) if named or len(args) != self._plain else (args, {})
@@ -358,6 +365,7 @@ class _Calls:
     def prepare(self, args: Sequence[Any], out: Any, named: dict[str, Any]) -> Callable[[], Any]:
         """Return a call as what runs it again and again."""
 
+        @api_boundary
         def again() -> Any:
             return self.call(*args, out=out, **named)
 
@@ -376,6 +384,7 @@ class _Calls:
                 return DeviceCall(bound, result, None if stream is None else place.stream)
             call = self._prepared(inputs, given, out, again)
 
+        @api_boundary
         def there() -> Any:
             with on_stream((), stream, self._home):
                 return call()
@@ -393,7 +402,11 @@ class _Calls:
             return again
 
         def run() -> Any:
-            call.run()
+            try:
+                call.run()
+            except PolykerError as error:
+                hide_frames(error)
+                raise
             return finished(call.targets, wanted, out, kind, inputs, self._fields)
 
         return run

@@ -13,6 +13,7 @@ from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NOT_AN_OPERATOR, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.errors.given import exact_text, is_a, printed
+from polyker.errors.tracebacks import api_boundary, api_class
 from polyker.ir.dtypes import TensorType
 from polyker.options import (
     UNSET,
@@ -48,6 +49,7 @@ _MAX_TABLES = 8  # most options under which calls go straight to machine code (c
 COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deterministic")
 
 
+@api_boundary
 def op(*definition: object, **sizes: int) -> Operator:
     """Return the operator that a text in the notation, or statements of the builder, define; keywords fix sizes.
 
@@ -71,6 +73,7 @@ def op(*definition: object, **sizes: int) -> Operator:
     raise failure(NOT_AN_OPERATOR, type=shown)
 
 
+@api_class
 class Operator(Direct, Differentiable):
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays.
 

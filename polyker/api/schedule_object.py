@@ -26,6 +26,7 @@ from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError,
 from polyker.errors.calls import BAD_ARGUMENT
 from polyker.errors.given import exact_text, printed
 from polyker.errors.schedules import BAD_TEXT, ONLY_GPU, OTHER_SCHEDULE, UNKNOWN_STATEMENT
+from polyker.errors.tracebacks import api_class
 from polyker.ir.dtypes import DType
 from polyker.ir.program import Program
 from polyker.options import split_keywords
@@ -57,6 +58,7 @@ class Base(Struct, frozen=True):
         return None if mine.target == bound.target else ("target", mine.target, bound.target)
 
 
+@api_class
 class Schedule(Steps["Schedule"]):
     """The order in which an operator's instances run, for given types. Made by `Operator.schedule`; it never changes.
 
@@ -240,6 +242,7 @@ class Schedule(Steps["Schedule"]):
         return key, self._state.program, self._state.schedule
 
 
+@api_class
 class OfStatement(Steps[Schedule]):
     """The loops of one statement of a schedule."""
 

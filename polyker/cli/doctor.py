@@ -20,6 +20,7 @@ VARIABLES = {
     "POLYKER_SIM_SEED": "the order of the threads on the target cuda-sim: 0 as they are numbered, else shuffled by it",
     "POLYKER_COMPILE_TIMEOUT": "seconds a compile may take",
     "POLYKER_VERIFY": "1: verify what every pass of a compile made, not once a level (slow, for debugging)",
+    "POLYKER_TRACEBACK": "full: tracebacks of errors show the frames inside of polyker, too, which they leave out else",
     "POLYKER_DUMP": "a folder in which each compile writes what its passes made, one file a pass that changed something",
     "POLYKER_CACHE": "rw: keep kernels on disk between processes (the default); ro: only read them; off: neither",
     "POLYKER_CACHE_DIR": "the folder in which kernels are kept, instead of the user's cache folder",

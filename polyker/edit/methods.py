@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from polyker.errors.tracebacks import api_class
+
 S = TypeVar("S")  # what a step returns: a schedule
 
 
+@api_class
 class Steps(Generic[S]):
     """The steps of a schedule, or of one of its statements: each returns a new schedule, and changes nothing.
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_DIMENSION
 from polyker.errors.given import exact_text, integer, printed
+from polyker.errors.tracebacks import api_boundary
 from polyker.process.jobs import load
 from polyker.structs import PartlyCompared
 
@@ -39,11 +40,13 @@ class DType(Struct, frozen=True, eq=False):
     def __deepcopy__(self, memo: object) -> DType:
         return self
 
+    @api_boundary
     def __getitem__(self, shape: object) -> TensorType:
         """`f32[8, 4]`, `f32["M", 4]`, `f32[()]`: a tensor type of this element type; sizes are ints or names."""
         dims = shape if isinstance(shape, tuple) else (shape,)
         return TensorType(self, tuple(_dimension(d) for d in dims))
 
+    @api_boundary
     def __call__(self, value: Any) -> Any:
         """`f32(x)`: a cast of an expression of the builder; raises ArgumentError for anything else."""
         if not (hasattr(type(value), "expr") and hasattr(type(value), "astype")):

@@ -8,6 +8,7 @@ import os
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_PARALLEL_FOR, BAD_USER
 from polyker.errors.given import integer, is_a
+from polyker.errors.tracebacks import api_boundary
 from polyker.process.jobs import once
 from polyker.record.status import Runtime
 
@@ -63,6 +64,7 @@ def runtime() -> int:
     return ctypes.addressof(_runtime)
 
 
+@api_boundary
 def set_parallel_for(function: object = None, user: object = None) -> None:
     """Run kernels on a host's own threads from the next call on; None: on polyker's.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from polyker.errors.base import failure
 from polyker.errors.schedules import NO_LOOP
+from polyker.errors.tracebacks import api_boundary
 from polyker.process.jobs import load
 from polyker.viz.instances import Array, Drawable, Instances, instances
 
@@ -15,6 +16,7 @@ from polyker.viz.instances import Array, Drawable, Instances, instances
 MOST_ARROWS, MOST_JOINED = 600, 200
 
 
+@api_boundary
 def draw(
     schedule: Drawable,
     statement: str,

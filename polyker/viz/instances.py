@@ -13,6 +13,7 @@ from polyker.edit.find import statement_named
 from polyker.edit.state import State
 from polyker.errors.base import failure
 from polyker.errors.schedules import NOT_DRAWN
+from polyker.errors.tracebacks import api_boundary
 from polyker.poly.checks import evaluate_shape
 from polyker.poly.count import count
 from polyker.poly.dependences import dependences
@@ -45,6 +46,7 @@ class Instances(Struct, frozen=True):
     waits: Array
 
 
+@api_boundary
 def instances(schedule: Drawable, statement: str) -> Instances:
     """Return the instances of a statement, named as the printed schedule names it.
 

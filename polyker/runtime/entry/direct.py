@@ -14,6 +14,9 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 from weakref import ref
 
+from polyker.errors.base import PolykerError
+from polyker.errors.tracebacks import hide_frames
+
 T = TypeVar("T")
 # Bytes of a type's struct on 64-bit machines: where its flags lie, and where the offset of its instances' entry does (CPython's
 # PyTypeObject: tp_flags, tp_vectorcall_offset).
@@ -53,7 +56,11 @@ def weak_calls(
     weak = ref(owner)
 
     def call(*args: Any, out: Any = None, **named: Any) -> Any:
-        return method(cast(T, weak()), args, out, named)
+        try:
+            return method(cast(T, weak()), args, out, named)
+        except PolykerError as error:
+            hide_frames(error)
+            raise
 
     vars(call)["__dask_tokenize__"] = lambda: token
     return call

@@ -25,6 +25,7 @@ from polyker.codegen.llvm.jit.call_table import (
     RowWord,
     TableWord,
 )
+from polyker.errors.tracebacks import api_boundary
 from polyker.ir.dtypes import from_numpy
 from polyker.ir.promotion import integer_range
 from polyker.options import Guards, Options
@@ -51,6 +52,7 @@ _EXACT = 1 << 53  # integers up to it are doubles
 _NO_SLOT = POINTERS - 1  # of a row's pointers: the last, which no kernel has
 
 
+@api_boundary
 def failed(plan: CallPlan, status: int, pointers: int) -> None:
     """Raise what a kernel's status means; `pointers`: where those to the arguments lie."""
     count = len(plan.executable.record.arguments)
