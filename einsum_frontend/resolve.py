@@ -7,7 +7,8 @@ stands in a subscript, bound or condition. Any other name in a subscript is an i
  2. or stands alone in a subscript (`X[i]`),
  3. or stands in subscripts on both sides of one statement, or on the right of a reduction, and in no bound of a range
     (`O[i+j] = X[2*i] * Y[3*j]`, `s += X[2*i]`),
-and else a size, as is every other name in a bound or condition: N in `R[i] = X[N-1-i]`, and in `... for i in 0:N`.
+and else a size, as is every other name in a bound or condition: N in `R[i] = X[N-1-i]`, and in
+`... for i in 0:N`. A size that no declared shape gives is given by keyword, `N=4`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,15 @@
 """The examples of the documentation run as they stand there, and its links and paths lead somewhere."""
 
+import contextlib
 import doctest
 import re
+import warnings
 from pathlib import Path
 
 import pytest
+
+from polyker.einsum_frontend import parse
+from polyker.errors import PolykerError
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -48,6 +53,38 @@ def test_the_paths_that_a_page_names_are_there(page):
         assert _is_known(module), module
     for link in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[\w-]+)?\)", text):
         assert (page.parent / link).exists(), link
+
+
+def passages(text):
+    """Yield the paragraphs and the fenced blocks of a page."""
+    for part in re.split(r"^(```.*?^```)$", text, flags=re.MULTILINE | re.DOTALL):
+        yield from [part] if part.startswith("```") else re.split(r"\n\n|\n(?=- )", part)
+
+
+def operators(passage):
+    """Yield the texts in a passage that are operators on a line, without their comments."""
+    for line in passage.splitlines():
+        spans = re.findall(r"`([^`]+)`|\"([^\"]+)\"", line)
+        for text in [line.partition("#")[0].strip(), *(a or b for a, b in spans)]:
+            if "[" in text and "=" in text and not text.endswith(";"):
+                with contextlib.suppress(PolykerError), warnings.catch_warnings(action="ignore"):
+                    yield text, parse(text)
+
+
+PUBLIC = [
+    p
+    for folder in ("polyker/api", "polyker/cli", "polyker/edit", "einsum_frontend")
+    for p in (ROOT / folder).glob("*.py")
+]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES, *PUBLIC], ids=lambda page: page.name)
+def test_an_example_that_needs_a_size_says_how_it_is_given(page):
+    for passage in passages(page.read_text(encoding="utf-8")):
+        for text, program in operators(passage):
+            for size in program.keywords:
+                declared = re.search(rf"\w+\([^()]*\b{size}\b[^()]*\)\s*->", passage)
+                assert declared or f"{size}=" in passage, text
 
 
 def _is_known(module):

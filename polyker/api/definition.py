@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from polyker.errors.base import failure
-from polyker.errors.calls import NO_SUCH_SIZE
+from polyker.errors.base import ArgumentError, advised, failure
+from polyker.errors.calls import MISSING, NO_SUCH_SIZE
 from polyker.errors.given import is_a
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
 from polyker.record.records import Signature
+from polyker.runtime.arguments import matched
 from polyker.store import disk
 from polyker.store.entries import CacheEntry
 from polyker.store.keys import digest, revision
@@ -47,6 +48,22 @@ class Definition:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it as its text or its program, and its fixed sizes."""
         return (of_program, (self.program, self.fixed)) if self.text is None else (of_text, (self.text, self.fixed))
+
+    def matched(self, args: Sequence[object], named: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
+        """Return (one value an input, in order; the sizes given) of a call; raises ArgumentError on what does not fit."""
+        try:
+            return matched(self.signature, args, named)
+        except ArgumentError as error:
+            if error.code != MISSING:
+                raise
+            load("polyker.ir.declaring")
+            from polyker.ir.declaring import size_from_extent
+
+            name = str(error.values["name"])
+            text = size_from_extent(self.program, name)
+            if text is None:
+                raise
+            raise advised(error, f"give `{name}`, or take it from the extent of an argument: `{text}`") from None
 
     @property
     def program(self) -> Program:

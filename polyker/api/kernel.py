@@ -22,7 +22,7 @@ from polyker.errors.tracebacks import api_boundary, api_class, hide_frames
 from polyker.options import UNSET, checked_seconds, split_keywords
 from polyker.process.jobs import load
 from polyker.record.codec import encode
-from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
+from polyker.runtime.arguments import given_outs, operands_of, result_tuple, size_value
 from polyker.runtime.arrays import Operand, on_views, operand, views_of
 from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled
@@ -279,7 +279,8 @@ class _Calls:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = ref(kernel)
-        self._signature, self._compiled, self._options = kernel._definition.signature, kernel._compiled, kernel._options
+        self._definition, self._compiled, self._options = kernel._definition, kernel._compiled, kernel._options
+        self._signature = kernel._definition.signature
         self._fixed = kernel.fixed
         outputs = self._signature.outputs
         self._fields = result_tuple(outputs) if len(outputs) > 1 else None
@@ -414,7 +415,7 @@ class _Calls:
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         rest = self._signature.parameters[len(args) :]
         known = {n: v for n, v in self._fixed.items() if n in rest and n not in named}
-        inputs, sizes = matched(self._signature, args, {**named, **known})
+        inputs, sizes = self._definition.matched(args, {**named, **known})
         given = {name: size_value(name, value) for name, value in sizes.items()}
         for name, value in given.items():
             if self._fixed.get(name, value) != value:

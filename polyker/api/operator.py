@@ -28,7 +28,7 @@ from polyker.options import (
     split_keywords,
 )
 from polyker.process.jobs import load
-from polyker.runtime.arguments import given_outs, matched, operands_of, result_tuple, size_value
+from polyker.runtime.arguments import given_outs, operands_of, result_tuple, size_value
 from polyker.runtime.arrays import Operand, on_views, views_of
 from polyker.runtime.calls import CallPlan
 from polyker.runtime.compiled import Compiled, UnfinishedCalls
@@ -159,7 +159,7 @@ class Operator(Direct, Differentiable):
     def _matched(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         parameters = self.signature.parameters
         known = {n: v for n, v in self.fixed.items() if n in parameters[len(args) :] and n not in named}
-        inputs, sizes = matched(self.signature, args, {**named, **known})
+        inputs, sizes = self._definition.matched(args, {**named, **known})
         return inputs, {name: size_value(name, value) for name, value in sizes.items()}
 
     def _own(self, count: int) -> set[str]:
@@ -427,7 +427,7 @@ class Operator(Direct, Differentiable):
         given_none = len(rest) == len(parameters)
         known = {**self.fixed, **named}
         absent |= {n: t for n in rest if (t := declared_type(self.signature, n, known, symbols=given_none)) is not None}
-        values, sizes = matched(self.signature, types, {**named, **absent})
+        values, sizes = self._definition.matched(types, {**named, **absent})
         given = tuple(argument_type(v, n) for n, v in zip(self.signature.inputs, values, strict=True))
         return given, {n: size_value(n, v) for n, v in sizes.items() if v is not None}
 

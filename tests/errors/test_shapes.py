@@ -43,7 +43,7 @@ ROWS = [
      "size `N` is 3 in dimension 0 of `A` but 4 in dimension 1 of `A`", ..., ""),
     ("PK323", "f(K: f32[3,3]) -> C:\n    C[i] = K[i,i]", {"K": f32[3, 4]}, {},
      "dimension 1 of `K` is 4, and its declaration says 3", ..., "such as N"),
-    ("PK311", "O[i] = A[i] for i in 0:N", {"A": f32[4]}, {}, "size `N` is not given: pass it by keyword, `N=...`", None, ""),
+    ("PK311", "O[i] = A[i] for i in 0:N", {"A": f32[4]}, {}, "pass it by keyword, `N=...`", "N", "f(A: [N]) -> O:"),
     ("PK311", "O[i] = A[i]", {"A": f32[4]}, {"H": 3}, "size `H` is none of the operator's: it has none", None, ""),
     ("PK311", "O[i] = A[i]", {"A": f32[-1]}, {}, "is negative: -1", None, ""),
     ("PK312", "O[i] = A[i]", {"A": f32[2**62]}, {}, "too large", None, ""),

@@ -112,7 +112,7 @@ class _Binder:
         self, program: Program, types: Mapping[str, TensorType], sizes: Mapping[str, int | str], acc: DType | None
     ) -> None:
         self.program, self.types, self.acc = program, types, acc
-        self.context = BindingContext()
+        self.context = BindingContext(program)
         arguments = argument_shapes(self.context, program, types)
         self.sizes = bind_sizes(self.context, program, arguments, sizes)
         self.places: list[_LoopedStatement] = []

@@ -6,6 +6,7 @@ from typing import Any
 
 from polyker.errors.base import PolykerError, Span, failure
 from polyker.errors.shapes import BAD_SIZE
+from polyker.ir.program import Program
 from polyker.ir.typed import Check
 from polyker.ir.typed_printing import relabel
 from polyker.poly import isl
@@ -18,10 +19,11 @@ class BindingContext:
     """Names and facts gathered while a program is bound; grows, never shrinks.
 
     `labels` maps generated names to the user's. `facts` are conditions on sizes that hold at every call: sizes are not
-    negative, and whatever a check demands.
+    negative, and whatever a check demands. `program`: what is bound, for hints.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.sizes: dict[str, str] = {}  # label -> generated name
         self.labels: dict[str, str] = {}
         self.facts: list[str] = []

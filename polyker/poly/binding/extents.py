@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from polyker.errors.base import ShapeError, Span, advised
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_ELEMENT, NO_EXTENT
+from polyker.ir.declaring import descending
+from polyker.ir.printing import print_expr
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
 from polyker.poly.binding.bounds import IndexBound, domain_conditions
@@ -140,6 +143,16 @@ def _written(subject: BoundStatement, bounds: Mapping[str, IndexBound]) -> tuple
     return list(subject.iterators), domain_conditions(bounds, subject.scope)
 
 
+def _upwards(context: BindingContext, statement: Span | None) -> str | None:
+    """Return a hint where a read is what makes an index of the target negative: its subscript falls as the index grows."""
+    found = descending(context.program, statement)
+    if found is None:
+        return None
+    read, text = found
+    write = f": write `{text}`" if text else ""
+    return f"`{source_text(read.span) or print_expr(read)}` counts from 0, not from the end{write}"
+
+
 def _values(context: BindingContext, subject: BoundStatement, bounds: Mapping[str, IndexBound], form: Affine) -> Any:
     """Return the set of the values that a subscript takes."""
     order, constraints = _decisive(subject, bounds, form.indices)
@@ -159,9 +172,12 @@ def _by_isl(context: BindingContext, tensor: str, d: int, definitions: Sequence[
         domain = isl.read_set(isl.set_text(context.names, tuple(order), constraints))
         below = isl.read_set(isl.set_text(context.names, tuple(order), [f"{form.text} < 0"]))
         subscript = source_text(span) or context.show(form)
-        context.require_none(
-            domain.intersect(below), domain, NEGATIVE_ELEMENT, span, subscript=subscript, tensor=tensor
-        )
+        bad, place = domain.intersect(below), subject.statement.span
+        try:
+            context.require_none(bad, domain, NEGATIVE_ELEMENT, span, subscript=subscript, tensor=tensor)
+        except ShapeError as error:
+            hint = _upwards(context, place)
+            raise error if hint is None else advised(error, hint) from None
         if not (values.is_empty() or values.remove_divs().dim_has_upper_bound(isl.dim.set, 0)):
             raise context.error(NO_EXTENT, span, tensor=tensor, dimension=d, why=": nothing bounds it from above")
         all_values = values if all_values is None else all_values.union(values)

@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from polyker.errors.base import failure
+from polyker.errors.base import ShapeError, Span, advised, failure
 from polyker.errors.shapes import OUT_OF_BOUNDS, RANGES_DISAGREE
+from polyker.ir.declaring import from_the_end
 from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
 from polyker.poly.binding.bounds import IndexBound, scope_text
@@ -92,7 +93,18 @@ def check_subscript(
     values = {"access": access.text, "tensor": access.tensor, "subscript": subscript, "extent": context.show(extent)}
     if not names:
         values["extent"] += f", and is {_sample(context, bad, form)}"
-    context.require_none(bad, domain, OUT_OF_BOUNDS, span, **values)
+    try:
+        context.require_none(bad, domain, OUT_OF_BOUNDS, span, **values)
+    except ShapeError as error:
+        if not form.is_constant or form.const >= 0:
+            raise
+        raise advised(error, _from_the_end(context, span)) from None
+
+
+def _from_the_end(context: BindingContext, span: Span | None) -> str:
+    """Return what to write for an element counted from the end."""
+    text = from_the_end(context.program, span)
+    return "subscripts count from 0, never from the end" + (f": write `{text}`" if text else "")
 
 
 def _inside_by_corners(context: BindingContext, bounds: Mapping[str, IndexBound], form: Affine, extent: Affine) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from polyker.errors.base import failure
+from polyker.errors.base import PolykerError, failure
 from polyker.errors.shapes import (
     ARGUMENT_TYPES,
     BAD_SIZE,
@@ -15,9 +15,10 @@ from polyker.errors.shapes import (
     WRONG_RANK,
 )
 from polyker.errors.types import DECLARED_TYPE
+from polyker.ir.declaring import size_from_extent
 from polyker.ir.dtypes import DType, TensorType
-from polyker.ir.expr import Expr, Literal, SizeExpr, transform
-from polyker.ir.program import Declared, Program
+from polyker.ir.expr import Expr, Literal, Range, SizeExpr, transform, walk
+from polyker.ir.program import Declared, Loop, Node, Program
 from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
 from polyker.poly.binding.context import BindingContext
 from polyker.poly.binding.subjects import source_text
@@ -107,10 +108,26 @@ def bind_sizes(
             else:
                 values[name] = given
         elif name not in values:
-            raise failure(BAD_SIZE, size=name, why=f"is not given: pass it by keyword, `{name}=...`")
+            raise _not_given(program, name)
     for tensor, declared in _declared_inputs(program):
         _agree(context, tensor, declared, shapes[tensor], values, places)
     return values
+
+
+def _not_given(program: Program, name: str) -> PolykerError:
+    """Return the error for a size that neither a shape nor the caller gives, at the place where it stands first."""
+    bounds = (b for r in _ranges(program.body) for b in (r.lo, r.hi) if b is not None)
+    parts = (e for s in program.statements() for e in (*s.subscripts, s.expr, *s.conditions))
+    spans = (e.span for part in (*bounds, *parts) for e in walk(part) if isinstance(e, SizeExpr) and e.name == name)
+    text = size_from_extent(program, name)
+    hint = None if text is None else f"or take it from the extent of an argument: `{text}`"
+    why = f"is not given: pass it by keyword, `{name}=...`"
+    return failure(BAD_SIZE, span=next((s for s in spans if s is not None), None), hint=hint, size=name, why=why)
+
+
+def _ranges(body: Iterable[Node]) -> Iterator[Range]:
+    for node in body:
+        yield from (node.range, *_ranges(node.body)) if isinstance(node, Loop) else node.ranges
 
 
 def _declared_inputs(program: Program) -> list[tuple[str, Declared]]:
