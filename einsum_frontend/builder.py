@@ -43,12 +43,11 @@ from polyker.einsum_frontend.statements import is_definition as is_definition
 from polyker.einsum_frontend.statements import program as program
 from polyker.einsum_frontend.syntax import chain
 from polyker.einsum_frontend.tensors import Access, Assignment, Tensor, Typed, conjoined
-from polyker.errors.base import failure
+from polyker.errors.base import ParseError, advised, failure
 from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED, WRONG_ARITY
 from polyker.errors.tracebacks import api_boundary
 from polyker.ir import expr
-from polyker.ir.dtypes import DType
 from polyker.ir.functions import TABLE
 
 __all__ = [
@@ -59,6 +58,7 @@ __all__ = [
 
 inf, nan, pi = math.inf, math.nan, math.pi
 T = TypeVar("T")
+_SPACES = 'one text has the names, with spaces between them: indices("i j k")'
 
 
 @api_boundary
@@ -82,13 +82,16 @@ def tensors(names: str) -> tuple[Tensor, ...]:
 def _named(names: str, make: Callable[[str], T]) -> tuple[T, ...]:
     text = exact_text(names)
     if text is None or not text.split():
-        raise failure(NOT_A_NAME, name=printed(names)[:80])
-    return tuple(make(name) for name in text.split(" ") if name)
+        raise failure(NOT_A_NAME, name=printed(names)[:80], hint=_SPACES)
+    try:
+        return tuple(make(name) for name in text.split(" ") if name)
+    except ParseError as error:
+        raise advised(error, _SPACES) if "," in text else error from None
 
 
 @api_boundary
-def cast(dtype: DType, value: object) -> Expression:
-    """Return `dtype(value)`; `value.astype(dtype)` is the same."""
+def cast(dtype: object, value: object) -> Expression:
+    """Return `dtype(value)` for an element type, polyker's or NumPy's; `value.astype(dtype)` is the same."""
     return Value(to_expr(value)).astype(dtype)
 
 

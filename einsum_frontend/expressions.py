@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 from msgspec import Struct
 
 from polyker.einsum_frontend.check import check_measure
+from polyker.einsum_frontend.elsewhere import RENAMED
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.syntax import bits, chain, compare, inverted, power
+from polyker.einsum_frontend.ufuncs import applied
 from polyker.errors.base import PolykerError, failure
-from polyker.errors.given import printed
-from polyker.errors.syntax import NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, TRUTH
+from polyker.errors.given import is_array, printed
+from polyker.errors.syntax import NO_MEANING, NO_VALUE, NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, TRUTH
 from polyker.errors.tracebacks import api_class
 from polyker.ir import dtypes, expr
-from polyker.ir.dtypes import DType
+from polyker.ir.functions import TABLE
 from polyker.ir.printing import print_expr
+from polyker.ir.type_names import dtype_of
 
 
 @api_class
@@ -31,7 +35,6 @@ class Expression:
     __slots__ = ("expr",)
     __hash__ = None  # type: ignore[assignment]
     __iter__ = None
-    __array_ufunc__ = None  # numpy's scalars leave their operators to ours
 
     def __init__(self, value: expr.Expr) -> None:
         self.expr = value
@@ -46,11 +49,43 @@ class Expression:
     def __bool__(self) -> NoReturn:
         raise failure(TRUTH)
 
-    def astype(self, dtype: DType) -> Expression:
-        """Return the value converted to an element type: `f32(x)`; raises ParseError for anything else."""
-        if not isinstance(dtype, DType):
+    def __float__(self) -> NoReturn:
+        raise failure(NO_VALUE, kind="a float")
+
+    def __int__(self) -> NoReturn:
+        raise failure(NO_VALUE, kind="an int")
+
+    def __complex__(self) -> NoReturn:
+        raise failure(NO_VALUE, kind="a complex")
+
+    def __array__(self, *args: object, **options: object) -> NoReturn:
+        raise failure(NO_VALUE, kind="an array")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> Expression:
+        """`np.exp(x)`, `np.add(a, b)`, and operators of NumPy's scalars on the left."""
+        # A scalar on the left of a comparison comes as an array without dimensions.
+        given = (v[()] if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in inputs)
+        return Value(applied(ufunc.__name__, tuple(map(to_expr, given)), options, method))
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, args: tuple[object, ...], options: dict[str, object]
+    ) -> Expression:
+        """`np.where(c, a, b)`, and others that are no ufuncs."""
+        given = () if function.__name__ not in TABLE else tuple(map(to_expr, args))
+        return Value(applied(function.__name__, given, options))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        ours = RENAMED.get(name, name)
+        known = ours in TABLE or ours in expr.REDUCTIONS
+        said = f"; write pk.{ours}({'k, ' if ours in expr.REDUCTIONS else ''}x)" if known else ""
+        raise AttributeError(f"an expression has no attribute {name!r}{said}", name=name, obj=self)
+
+    def astype(self, dtype: object) -> Expression:
+        """Return the value converted to an element type, polyker's or NumPy's: `f32(x)`; raises ParseError for anything else."""
+        found = dtype_of(dtype)
+        if found is None:
             raise failure(NOT_AN_EXPRESSION, value=printed(dtype), why="a cast takes an element type such as pk.f32")
-        return Value(expr.Cast(dtype, self.expr))
+        return Value(expr.Cast(found, self.expr))
 
     def __add__(self, other: object) -> Expression:
         return Value(chain(self.expr, [("add", to_expr(other))]))
@@ -88,7 +123,23 @@ class Expression:
     def __rmod__(self, other: object) -> Expression:
         return Value(chain(to_expr(other), [("mod", self.expr)]))
 
-    def __pow__(self, other: object) -> Expression:
+    def __divmod__(self, other: object) -> tuple[Expression, Expression]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: object) -> tuple[Expression, Expression]:
+        return other // self, other % self
+
+    def __matmul__(self, other: object) -> NoReturn:
+        raise failure(NO_MEANING, operation="@", advice="write the sum of products: C[i, j].add(A[i, k] * B[k, j])")
+
+    __rmatmul__ = __matmul__
+
+    def __getitem__(self, subscripts: object) -> Any:
+        raise failure(NO_MEANING, operation="X[i][j]", advice="the subscripts of a tensor stand in one pair: A[i, j]")
+
+    def __pow__(self, other: object, modulus: object = None) -> Expression:
+        if modulus is not None:
+            raise failure(NO_MEANING, operation="pow(a, b, m)", advice="write a ** b % m")
         return Value(power(self.expr, to_expr(other)))
 
     def __rpow__(self, other: object) -> Expression:
@@ -103,8 +154,19 @@ class Expression:
     def __abs__(self) -> Expression:
         return Value(expr.Call("abs", (self.expr,)))
 
-    def __round__(self) -> Expression:
+    def __round__(self, digits: object = None) -> Expression:
+        if digits is not None:
+            raise failure(NO_MEANING, operation="round(x, digits)", advice="write round(x * 100) / 100")
         return Value(expr.Call("round", (self.expr,)))
+
+    def __floor__(self) -> Expression:
+        return Value(expr.Call("floor", (self.expr,)))
+
+    def __ceil__(self) -> Expression:
+        return Value(expr.Call("ceil", (self.expr,)))
+
+    def __trunc__(self) -> Expression:
+        return Value(expr.Call("trunc", (self.expr,)))
 
     def __invert__(self) -> Expression:
         return Value(inverted(self.expr))
@@ -252,5 +314,7 @@ def _advice(value: object) -> str:
             return "names are made by indices, sizes and tensors"
         case Within():
             return "a range stands in for_, loop and inline reductions"
+        case _ if is_array(value):
+            return "an array is given when the operator is called; a tensor of `tensors` stands for it"
         case _:
             return "it is made of indices, sizes, tensors and numbers"

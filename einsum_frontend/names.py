@@ -1,4 +1,4 @@
-"""Reserved words, the rule for users' names, limits, and "did you mean"."""
+"""Reserved words, the rule for users' names, limits, and names that were meant."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from polyker.einsum_frontend.elsewhere import RENAMED
 from polyker.errors.base import Span, failure
 from polyker.errors.given import exact_text, printed
+from polyker.errors.spelling import near
 from polyker.errors.syntax import BAD_CHARACTER, LOOK_ALIKE, NAME_TOO_LONG, NOT_A_NAME, RESERVED
 from polyker.ir import measure
 from polyker.ir.dtypes import DTYPES
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
+from polyker.ir.type_names import TYPE_NAMES, meant_type
 
 # Limits on what a text may hold; each is checked before the stage that it protects.
 MAX_TEXT_CHARACTERS = 512 * 1024  # characters
@@ -43,12 +45,9 @@ RESERVED_WORDS: dict[str, str] = {
 
 # What other notations call element types and functions.
 ELSEWHERE = {
-    **{f"{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-    **{f"{kind}{bits}": f"f{bits}" for kind in ("float", "fp") for bits in (16, 32, 64)},
-    "half": "f16", "bfloat16": "bf16", "float": "f32", "double": "f64", "int": "i64", "long": "i64", "bool_": "bool",
-    "complex64": "c64", "complex128": "c128",
+    **TYPE_NAMES,
     **RENAMED,
-}  # fmt: skip
+}
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -88,25 +87,8 @@ def bad_character(character: str, span: Span | None = None) -> Exception:
     return failure(BAD_CHARACTER, span=span, point=point, name=name)
 
 
-def near(word: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate at edit distance one (an insertion, deletion, change or swap of neighbours), or None.
-
-    >>> near("epx", ["exp", "log"])
-    'exp'
-    """
-    return next((c for c in candidates if _distance_is_one(word, c)), None)
-
-
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
     """Return a hint that names the candidate which other notations call so, or that at edit distance one, or None."""
     known = tuple(candidates)
-    found = ELSEWHERE[word] if ELSEWHERE.get(word) in known else near(word, known)
+    found = next((f for f in (ELSEWHERE.get(word), meant_type(word)) if f in known), None) or near(word, known)
     return f"did you mean `{found}`?" if found else None
-
-
-def _distance_is_one(a: str, b: str) -> bool:
-    if a == b or abs(len(a) - len(b)) > 1 or len(a) < 2:
-        return False
-    head = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    a, b = a[head:], b[head:]
-    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[2:] == b[2:] and a[:2] == b[:2][::-1])

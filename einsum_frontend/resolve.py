@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import Span, failure
-from polyker.errors.syntax import NOT_IN_SCOPE, REUSED, SIZE_AS_INDEX, TENSOR_AS_INDEX, TENSOR_NEEDED
+from polyker.errors.syntax import INDEX_AS_TENSOR, NOT_IN_SCOPE, REUSED, SIZE_AS_INDEX, TENSOR_AS_INDEX, TENSOR_NEEDED
 from polyker.ir.expr import Call, Cast, Dots, Expr, IndexExpr, Literal, Range, Read, Reduce, SizeExpr, rebuild, walk
 from polyker.ir.program import Declared, Loop, Node, Statement
 from polyker.structs import replace
@@ -177,9 +177,13 @@ def _indices(body: tuple[Node, ...], everything: list[Occurrence]) -> set[str]:
 
 
 def _check_disjoint(kinds: Kinds, syntax: Syntax, everything: list[Occurrence], given: set[str]) -> None:
+    assigned = {s.target for s in _statements(syntax.body)} | {d.name for d in _declared(syntax)}
     for o in everything:
         if o.name in kinds.sizes and o.place is NamePlace.BINDER:
             raise failure(SIZE_AS_INDEX, span=o.span, name=o.name)
+        if o.place in (NamePlace.ALONE, NamePlace.BINDER) and o.name in kinds.tensors - assigned:
+            first = next(r for s in _statements(syntax.body) for r in s.reads() if r.tensor == o.name)
+            raise failure(INDEX_AS_TENSOR, span=first.span, name=o.name)
         if o.name in kinds.tensors and o.place is not NamePlace.VALUE:
             hint = (
                 None

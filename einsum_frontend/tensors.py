@@ -18,8 +18,9 @@ from polyker.errors.given import exact_text, listed, printed
 from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, PAD_ON_LEFT
 from polyker.errors.tracebacks import api_class
 from polyker.ir import expr
-from polyker.ir.dtypes import DType, TensorType
+from polyker.ir.dtypes import TensorType
 from polyker.ir.program import Declared, Statement, print_statement
+from polyker.ir.type_names import dtype_of
 from polyker.structs import replace
 
 MAX_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less
@@ -158,23 +159,25 @@ class Tensor(Element):
             return Tensor(self.name, expr.Pad(mode))
         return Tensor(self.name, expr.Pad("constant", expr.Literal(number_of(value))))
 
-    def typed(self, dtype: DType | TensorType | None = None, shape: Iterable[object] | None = None) -> Typed:
+    def typed(self, dtype: object = None, shape: Iterable[object] | None = None) -> Typed:
         """Return the declaration `X: f32[N, 3]`; the shape holds ints, sizes and sums of them, or names.
 
-        `X.typed(pk.f32, (N, 3))` and `X.typed(pk.f32["N", 3])` are the same; both parts may be left out.
+        `X.typed(pk.f32, (N, 3))` and `X.typed(pk.f32["N", 3])` are the same; both parts may be left out. Types of NumPy are
+        taken, too.
         Raises ParseError where either is none.
         """
         if isinstance(dtype, TensorType):
             shape, dtype = dtype.shape, dtype.dtype
-        if not (dtype is None or isinstance(dtype, DType)):
+        element = None if dtype is None else dtype_of(dtype)
+        if dtype is not None and element is None:
             raise failure(NOT_AN_EXPRESSION, value=printed(dtype), why="an element type is wanted, such as pk.f32")
         if shape is None:
-            return Typed(Declared(self.name, dtype))
+            return Typed(Declared(self.name, element))
         each = listed(shape, MAX_DIMENSIONS)
         if each is None:
             raise failure(NOT_AN_EXPRESSION, value=f"a {type(shape).__name__}", why="a shape is a list of sizes")
         dims = tuple(expr.SizeExpr(check_name(s)) if isinstance(s, str) else to_expr(s) for s in each)
-        return Typed(Declared(self.name, dtype, dims))
+        return Typed(Declared(self.name, element, dims))
 
 
 class Typed(Struct, frozen=True):

@@ -126,12 +126,21 @@ def __getattr__(name: str) -> Any:
     elif not name.startswith("_"):
         builder = load("polyker.einsum_frontend.builder")
         if name not in builder.__all__:
-            raise AttributeError(f"module 'polyker' has no attribute {name!r}")
+            raise _no_attribute(name)
         value = getattr(builder, name)
     else:
-        raise AttributeError(f"module 'polyker' has no attribute {name!r}")
+        raise _no_attribute(name)
     globals()[name] = value
     return value
+
+
+def _no_attribute(name: str) -> AttributeError:
+    from polyker.errors.spelling import meant_name
+    from polyker.ir.type_names import TYPE_NAMES
+
+    meant = None if name.startswith("_") else meant_name(name, __dir__(), TYPE_NAMES)
+    said = "" if meant is None else f"; did you mean `{meant}`?"
+    return AttributeError(f"module 'polyker' has no attribute {name!r}{said}")
 
 
 def __dir__() -> list[str]:

@@ -17,8 +17,10 @@ from msgspec import Struct
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
+from polyker.errors.spelling import did_you_mean
 from polyker.errors.tracebacks import api_boundary
-from polyker.ir.dtypes import DTYPES, DType
+from polyker.ir.dtypes import DType
+from polyker.ir.type_names import dtype_of
 from polyker.process.jobs import load
 from polyker.structs import PartlyCompared, replace
 
@@ -87,7 +89,7 @@ def _checked(name: str, value: object) -> object:
     """Return an option's value in its stored form, or raise ArgumentError naming what is accepted."""
     rule = _RULES.get(name)
     if rule is None:
-        raise failure(UNKNOWN_OPTION, name=name, known=", ".join(NAMES))
+        raise failure(UNKNOWN_OPTION, name=name, meant=did_you_mean(name, NAMES), known=", ".join(NAMES))
     stored = rule.stored(value)
     if stored is UNSET:
         raise failure(BAD_OPTION, name=name, value=printed(value), accepted=rule.accepted)
@@ -102,9 +104,7 @@ class _Rule(Struct, frozen=True):
 
 
 def _element_type(value: object) -> object:
-    if value is None or is_a(value, DType):
-        return value
-    return DTYPES.get(exact_text(value) or "", UNSET)
+    return None if value is None else dtype_of(value) or UNSET
 
 
 def _specialize(value: object) -> object:
@@ -241,7 +241,8 @@ class Settings:
     def __getattr__(self, name: str) -> Any:
         if name in NAMES:
             return getattr(self.current, name)
-        raise AttributeError(f"there is no option {escape(name)!r}; options: {', '.join(NAMES)}")
+        meant = f"{did_you_mean(name, NAMES)}options: {', '.join(NAMES)}"
+        raise AttributeError(f"there is no option {escape(name)!r}; {meant}", name=name, obj=self)
 
     @api_boundary
     def __setattr__(self, name: str, value: object) -> None:

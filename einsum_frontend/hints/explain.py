@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ def _meant(token: Lexeme, before: Lexeme | None, accepted: Collection[str]) -> s
     after = token.source.text[token.end_pos :]
     following = after[:1]
     if token.type == "COLON":
-        return did_you_mean(after.lstrip(" ").partition("[")[0], DTYPES)
+        return did_you_mean(re.split(r"[\[(,)\n]", after.lstrip(" "))[0].strip(), DTYPES)
     if before is not None and token.value == before.value and token.value in ("&", "|"):
         return f"write `{'and' if token.value == '&' else 'or'}`"
     if token.value in ("if", "else"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from polyker.einsum_frontend.elsewhere import MODULES, OVER_INDEX, RENAMED, WRITTEN
 from polyker.einsum_frontend.hints.pieces import ACCESS, ATOM, NAME, closed, fresh, grouped, rewritten, split
-from polyker.einsum_frontend.hints.spellings import SPELLINGS
+from polyker.einsum_frontend.hints.spellings import SPELLINGS, is_einsum
 from polyker.errors.base import PolykerError
 
 MAX_RETRIED_CHARACTERS, MAX_RETRIED_LINES = 4096, 256  # characters and line ends of a text that is tried again
@@ -32,7 +32,11 @@ def repaired(text: str, accepted: Callable[[str], object]) -> str | None:
         changed = [s for s in after if s not in before]
         # A declaration belongs to its block, which stands on lines of its own.
         shown = candidate.strip() if any("->" in s for s in changed) else "; ".join(changed)
-        return f"write `{shown}`" if changed and len(shown) <= MAX_HINT_CHARACTERS else None
+        if not changed or len(shown) > MAX_HINT_CHARACTERS:
+            return None
+        letters = is_einsum(text) and re.search(r"\w \w\w|\w\w \w", text) is None
+        einsum = f", or call pk.einsum({text.strip()!r}, ...)" if letters else ""
+        return f"write `{shown}`{einsum}"
     return None
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from polyker.einsum_frontend.elsewhere import OVER_INDEX, RENAMED, WRITTEN
 from polyker.einsum_frontend.hints.pieces import ACCESS, NAME, fresh, grouped, rewritten, split
 from polyker.einsum_frontend.names import RESERVED_WORDS
+from polyker.errors.spelling import near
+from polyker.ir.type_names import TYPE_NAMES, meant_type
 
 _REDUCTIONS = "sum|prod|max|min|mean|logsumexp|argmax|argmin|any|all"
 _SYMBOLS = {
@@ -19,11 +21,9 @@ _SYMBOLS = {
     "∑": "sum", "Σ": "sum", "∏": "prod", "Π": "prod", "√": "sqrt", "²": " ** 2", "³": " ** 3", "←": "=", "∧": " and ",
     "∨": " or ", "¬": "not ", "π": "pi", "∈": " in ", "…": "...",
 }  # fmt: skip
-_TYPES = {
-    "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float64": "f64", "double": "f64",
-    "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32", "int64": "i64", "long": "i64", "uint8": "u8", "uint16": "u16",
-    "uint32": "u32", "uint64": "u64", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
+_TYPES = {**TYPE_NAMES, "int": "i32"}  # C's
+
+_TYPE = r"['\"]?[<>=|]?(?:[A-Za-z_][\w.]*|\?)['\"]?"  # as it may be spelt elsewhere
 
 # Names before round brackets that are no tensor's.
 _OTHERS = "load store len size shape zeros ones full print matmul dot norm einsum reshape transpose sorted list tuple"
@@ -70,16 +70,25 @@ def _indices(text: str) -> list[str]:
 
 
 def by_brackets(text: str) -> str:
-    """`A(i,k)` is `A[i,k]`, `A[i][k]` and `A[i,k,]` too; `sum[k]{…}` is `sum[k](…)`."""
+    """`A(i,k)` and `A{i,k}` are `A[i,k]`, `A[i][k]`, `A(i)(k)` and `A[i,k,]` too; `sum[k]{…}` is `sum[k](…)`."""
+    rounds = (
+        re.match(rf"\s*{NAME}\s?\([^()]*\)\s*[+*a-z]*=", text) is not None
+    )  # so that T(I(i)) is no function's value
 
     def made(match: re.Match[str], inside: str) -> str | None:
-        after = text[match.end() + len(inside) + 1 :].lstrip()
-        if match.group(1) in _FUNCTIONS or after.startswith("->") or not re.fullmatch(r"[\w\s,+*/%-]+", inside):
+        after, name = text[match.end() + len(inside) + 1 :].lstrip(), match.group(1)
+        if name in _FUNCTIONS or after.startswith("->") or not re.fullmatch(r"[\w\s,+*/%\[\]-]+", inside):
+            return None
+        if "[" in inside and (not rounds or near(name, _FUNCTIONS)):
             return None
         return f"{match.group(1)}[{inside}]"
 
-    text = rewritten(text, rf"(?<![\w.])({NAME})\(", made)
-    text = re.sub(rf"(?<![\w.])((?!(?:{_REDUCTIONS})\b){NAME}\[[^\[\]]*)\]\s*\[", r"\1,", text)
+    text = re.sub(rf"(?<![\w.])((?!(?:{_REDUCTIONS})\b){NAME})\{{([^{{}}]*)\}}", r"\1[\2]", text)
+    for _ in range(2):  # what stands inside first
+        text = rewritten(text, rf"(?<![\w.])({NAME})\s?\(", made)
+    several = rf"(?<![\w.])((?!(?:{_REDUCTIONS})\b){NAME}\[[^\[\]]*)\]\s*"
+    text = re.sub(several + r"\[", r"\1,", text)
+    text = re.sub(several + r"\(([^()\[\]]*)\)", r"\1,\2]", text)
     text = re.sub(r",\s*\]", "]", text)
     return re.sub(r"\]\s*\{([^{}]*)\}", r"](\1)", text)
 
@@ -115,8 +124,8 @@ def as_reductions(text: str) -> str:
     """`X[i,j].sum(axis=1)` is `sum(X[i,j])`, `X[i].astype(f32)` is `f32(X[i])`."""
     text = re.sub(rf"({ACCESS})\s*\.\s*({_REDUCTIONS})\s*\([^()]*\)", r"\2(\1)", text)
     return re.sub(
-        rf"({ACCESS})\s*\.\s*(?:astype|to|type)\s*\(\s*(?:{NAME}\.)?({NAME})\s*\)",
-        lambda m: f"{_TYPES.get(m.group(2), m.group(2))}({m.group(1)})",
+        rf"({ACCESS})\s*\.\s*(?:astype|to|type)\s*\(\s*({_TYPE})\s*\)",
+        lambda m: f"{_meant_type(m.group(2))}({m.group(1)})",
         text,
     )
 
@@ -166,6 +175,16 @@ def by_ranges(text: str) -> str:
     if not re.search(r"\bfor\b|\[[^\[\]]*\bin\b", text):
         text = re.sub(rf"\s*,\s*({NAME}\s+in\s)", r" for \1", text, count=1)
     return re.sub(rf"(\bfor\s+{NAME}\s+in\s+)({NAME})(?=\s*(?:$|[,;\n]))", r"\g<1>0:\2", text)
+
+
+def _meant_type(text: str) -> str:
+    """Return a type as it is called here; the text itself where it is none."""
+    return _TYPES.get(text.rpartition(".")[2]) or meant_type(text) or text
+
+
+def by_types(text: str) -> str:
+    """`float32(x)` and `np.uint8(x)` are `f32(x)` and `u8(x)`."""
+    return re.sub(rf"(?<![\w.])((?:{NAME}\.)*(?:{NAME}))(?=\()", lambda m: meant_type(m.group(1)) or m.group(1), text)
 
 
 def transposed_first(text: str) -> str:
@@ -224,7 +243,7 @@ def declared(text: str) -> str:
     text = re.sub(
         rf"\b({names})\(([^()]*)\)\s+({NAME})", lambda m: f"{m.group(3)}: {_TYPES[m.group(1)]}[{m.group(2)}]", text
     )
-    text = re.sub(rf"(:\s*)(?:{NAME}\.)?({names})(?=\s*[\[(,)])", lambda m: m.group(1) + _TYPES[m.group(2)], text)
+    text = re.sub(rf"(:\s*)({_TYPE})(?=\s*(?:[\[(,)\n]|$))", lambda m: m.group(1) + _meant_type(m.group(2)), text)
     text = re.sub(r"(:\s*)(?:Tensor|Array|ndarray)(?=\[)", r"\1", text)
     text = re.sub(r"(:\s*[a-z]+\d+)\(([^()]*)\)", r"\1[\2]", text)
     text = re.sub(rf"->\s*\(({NAME}(?:\s*,\s*{NAME})*)\)", r"-> \1", text)
@@ -239,18 +258,34 @@ def declared(text: str) -> str:
 
 
 def as_einsum(text: str) -> str:
-    """`ij,jk->ik` is `C[i,k] += A[i,j] * B[j,k]`."""
-    match = re.fullmatch(r"\s*([a-z]+(?:,[a-z]+)*)\s*->\s*([a-z]*)\s*", text)
-    if match is None:
+    """`ij,jk->ik` is `C[i,k] += A[i,j] * B[j,k]`; spaces between labels are einops', an output left out is implied."""
+    if not is_einsum(text):
         return text
-    terms = match.group(1).split(",")
-    names = "ABDEFGHKLMNPQRSTUVWXYZ"[: len(terms)]
-    read = " * ".join(f"{n}[{','.join(t)}]" for n, t in zip(names, terms, strict=False))
-    result = f"C[{','.join(match.group(2))}]" if match.group(2) else "C"
-    return f"{result} {'+=' if set(''.join(terms)) - set(match.group(2)) else '='} {read}"
+    left, arrow, right = text.partition("->")
+    words = max(len(w) for w in re.findall(r"\w+", text)) > 1 and bool(re.search(r"\w \w", text))
+    terms = [_labels(term, words=words) for term in left.split(",")]
+    every = [label for term in terms for label in term]
+    implied = sorted({label for label in every if every.count(label) == 1 or label == "..."})
+    output = _labels(right, words=words) if arrow else implied
+    result, *names = (n for n in "CABDEFGHKLMNPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if n not in every)
+    read = " * ".join(f"{n}[{','.join(t)}]" if t else n for n, t in zip(names, terms, strict=False))
+    left = f"{result}[{','.join(output)}]" if output else result
+    return f"{left} {'+=' if set(every) - set(output) else '='} {read}"
+
+
+def is_einsum(text: str) -> bool:
+    """Return whether a text is einsum's subscripts, or such with words for labels, as einops has them."""
+    side = r"[A-Za-z_. ]*"
+    found = re.fullmatch(rf"{side}(?:,{side})*(?:->{side})?", text.strip())
+    return found is not None and ("->" in text or "," in text) and re.search(r"[A-Za-z]", text) is not None
+
+
+def _labels(term: str, *, words: bool) -> list[str]:
+    """Return the labels of a term: letters, or words with spaces between them."""
+    return re.findall(r"\.\.\.|\w+" if words else r"\.\.\.|\w", term)
 
 
 SPELLINGS: tuple[Callable[[str], str], ...] = (
     in_ascii, declared, by_assignment, by_brackets, as_reductions, over_indices, of_several, by_where, by_words, by_ranges,
-    transposed_first, by_constants, without_colons, by_windows, as_einsum,
+    by_types, transposed_first, by_constants, without_colons, by_windows, as_einsum,
 )  # fmt: skip

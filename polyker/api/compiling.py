@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from msgspec import Struct
 
 from polyker.api.binding import Binding, GivenSchedule, KeptKernel
 from polyker.api.definition import Definition
-from polyker.errors.base import failure
+from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import BAD_TYPE
-from polyker.errors.given import printed
+from polyker.errors.given import exact_text, is_a, printed
 from polyker.errors.tracebacks import api_boundary
 from polyker.ir.dtypes import DType, TensorType, parse_type
+from polyker.ir.type_names import dtype_of, meant_type
 from polyker.options import Options, checked_flag, environment_target
 from polyker.process.jobs import load, uninterrupted
 from polyker.record.records import Signature
@@ -24,6 +25,9 @@ from polyker.runtime.arrays import operand
 from polyker.runtime.cache import KernelCache
 from polyker.runtime.compiled import Compiled
 from polyker.store import disk as stored
+
+if TYPE_CHECKING:  # the front end's own data
+    from polyker.ir.program import Program
 
 kernels: KernelCache[Compiled] = KernelCache()
 
@@ -90,13 +94,40 @@ def argument_type(value: object, name: str) -> TensorType:
         try:
             return parse_type(str.__str__(cast(str, value)))
         except ValueError:
-            raise failure(BAD_TYPE, name=name, value=printed(value)) from None
-    if type(value) is DType:
-        raise failure(BAD_TYPE, name=name, value=f"the element type {value} alone")
+            if (element := dtype_of(value)) is None:
+                raise failure(BAD_TYPE, name=name, value=printed(value), hint=_mended(str(value))) from None
+            raise _alone(name, element) from None
+    if type(value) is not np.ndarray and (element := dtype_of(value)) is not None:
+        raise _alone(name, element)
     if type(value) is not np.ndarray and (arrays := load("polyker.runtime.cuda.arrays")).lies_on_device(value):
         found: TensorType = arrays.device_type(value, name)
         return found
     return operand(value, name).type
+
+
+def _alone(name: str, element: DType) -> PolykerError:
+    """Return the error for an element type where a type with a shape is wanted."""
+    hint = f'give its shape, too: pk.{element}[64, 32], pk.{element}["M", "K"] for any sizes, pk.{element}[()] for a number'
+    return failure(BAD_TYPE, name=name, value=f"the element type {element} alone", hint=hint)
+
+
+def check_shape_alone(program: Program, name: str, value: object) -> None:
+    """Raise ArgumentError for a tuple of extents where a type is wanted, of a tensor with so many dimensions."""
+    extents = all(is_a(d, int) or exact_text(d) is not None for d in value) if type(value) is tuple else False
+    if type(value) is tuple and extents and len(value) > 1:
+        load("polyker.ir.declaring")
+        from polyker.ir.declaring import rank_of
+
+        if rank_of(program, name) == len(value):
+            hint = f"give its element type, too: pk.f32[{', '.join(map(repr, value))}]"
+            raise failure(BAD_TYPE, name=name, value=f"the shape {value} alone", hint=hint)
+
+
+def _mended(text: str) -> str | None:
+    """Return a hint with a type as polyker writes it, for one whose element type is spelt in another way."""
+    head, bracket, rest = text.partition("[")
+    found = meant_type(head)
+    return f'write "{found}[{rest}", as types are called by their bits' if found and bracket else None
 
 
 def home_of(values: Iterable[object]) -> str | None:

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from polyker.errors.base import ArgumentError, advised, failure
-from polyker.errors.calls import MISSING, NO_SUCH_SIZE
-from polyker.errors.given import is_a
+from polyker.errors.base import ArgumentError, PolykerError, advised, failure
+from polyker.errors.calls import MISSING, NO_SUCH_SIZE, NOT_AN_OPERATOR
+from polyker.errors.given import is_a, type_name
+from polyker.errors.spelling import did_you_mean
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
 from polyker.record.records import Signature
@@ -40,7 +41,8 @@ class Definition:
         self.text, self.fixed, self.signature, self._program = text, dict(fixed), signature, program
         for name in fixed:
             if name not in signature.sizes:
-                raise failure(NO_SUCH_SIZE, name=name, sizes=", ".join(signature.sizes) or "none")
+                meant, known = did_you_mean(name, signature.sizes), ", ".join(signature.sizes) or "none"
+                raise failure(NO_SUCH_SIZE, name=name, meant=meant, sizes=known)
         self.identity = (
             _identity(text, fixed) if text is not None else digest("program", program, sorted(fixed.items()))
         )
@@ -77,6 +79,21 @@ def is_program(value: object) -> bool:
     """Whether a value is a program, which nobody has where nothing has loaded its class."""
     module = sys.modules.get("polyker.ir.program")
     return module is not None and is_a(value, module.Program)
+
+
+def not_an_operator(*given: object) -> PolykerError:
+    """Return the error for what defines no operator."""
+    load("polyker.einsum_frontend.builder")
+    from polyker.einsum_frontend.builder import Expression
+
+    advice = 'write for example pk.op("C[i,j] += A[i,k] * B[k,j]")'
+    if any(is_a(g, Expression) for g in given):
+        advice = "make a statement of an expression: C[i, j].set(value), .add(value) and so on"
+    elif any(is_a(g, str) for g in given):
+        advice = "give one text, with its statements on lines of their own or after `;`"
+    elif len(given) == 1 and is_a(given[0], (list, tuple)):
+        advice = "give the statements as arguments: pk.op(*statements)"
+    return failure(NOT_AN_OPERATOR, type=", ".join(map(type_name, given)) or "nothing", advice=advice)
 
 
 def of_text(text: str, fixed: Mapping[str, int]) -> Definition:

@@ -18,6 +18,7 @@ from polyker.errors.base import PolykerError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
+from polyker.errors.spelling import did_you_mean
 from polyker.errors.tracebacks import api_boundary, api_class, hide_frames
 from polyker.options import UNSET, checked_seconds, split_keywords
 from polyker.process.jobs import load
@@ -79,11 +80,11 @@ class Kernel(Direct):
         """LLVM's flags that its arithmetic may use."""
         return self._options.fastmath
 
-    def source(self, stage: str) -> str:
+    def source(self, stage: str | None = None) -> str:
         """Return a stage of the compile as text: program, isl, passes, schedule, loops; then llvm, or cuda and ptx; and asm.
 
         `passes`: the passes that changed something, with what each changed; `after:NAME`: what the pass of that name made. Both
-        compile once more.
+        compile once more. Raises ArgumentError, which lists the stages, for any other, and without one.
         """
         artifact = self._compiled.artifact()
         name = exact_text(stage)
@@ -92,7 +93,8 @@ class Kernel(Direct):
         if name is None or name not in artifact.stages:
             stages = [s for s in STAGES if s in artifact.stages or (s == "asm" and "ptx" not in artifact.stages)]
             shown = printed(stage) if name is None else name
-            raise failure(NO_STAGE, stage=shown, target=self.target, stages=", ".join(stages))
+            meant = did_you_mean(shown, stages)
+            raise failure(NO_STAGE, stage=shown, target=self.target, meant=meant, stages=", ".join(stages))
         return artifact.stages[name]
 
     def prepare(self, /, *args: Any, out: Any = None, **named: Any) -> Callable[[], Any]:

@@ -6,11 +6,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from polyker.api.binding import GivenSchedule
-from polyker.api.compiling import CompileKey, argument_type, compiled, declared_type, home_of, lies_on_gpu
-from polyker.api.definition import Definition, is_program, of_program, of_text
+from polyker.api.compiling import (
+    CompileKey,
+    argument_type,
+    check_shape_alone,
+    compiled,
+    declared_type,
+    home_of,
+    lies_on_gpu,
+)
+from polyker.api.definition import Definition, is_program, not_an_operator, of_program, of_text
 from polyker.api.derivatives import Differentiable
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
-from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, NOT_AN_OPERATOR, ON_DEVICE
+from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.errors.tracebacks import api_boundary, api_class
@@ -69,8 +77,7 @@ def op(*definition: object, **sizes: int) -> Operator:
     items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
     if definition and all(is_a(d, items) for d in definition):
         return Operator(builder.build(*definition, sizes=fixed), fixed)
-    shown = ", ".join(type(d).__name__ for d in definition) or "nothing"
-    raise failure(NOT_AN_OPERATOR, type=shown)
+    raise not_an_operator(*definition)
 
 
 @api_class
@@ -94,7 +101,7 @@ class Operator(Direct, Differentiable):
             sizes = {name: size_value(name, value) for name, value in (fixed or {}).items()}
             self._definition = of_program(program, sizes)
         else:
-            raise failure(NOT_AN_OPERATOR, type=type(program).__name__)
+            raise not_an_operator(program)
         signature = self.signature = self._definition.signature
         self.fixed, self.identity = self._definition.fixed, self._definition.identity
         self._fields = result_tuple(signature.outputs) if len(signature.outputs) > 1 else None
@@ -428,6 +435,9 @@ class Operator(Direct, Differentiable):
         known = {**self.fixed, **named}
         absent |= {n: t for n in rest if (t := declared_type(self.signature, n, known, symbols=given_none)) is not None}
         values, sizes = self._definition.matched(types, {**named, **absent})
+        for n, v in zip(self.signature.inputs, values, strict=True):
+            if type(v) is tuple:
+                check_shape_alone(self.program, n, v)
         given = tuple(argument_type(v, n) for n, v in zip(self.signature.inputs, values, strict=True))
         return given, {n: size_value(n, v) for n, v in sizes.items() if v is not None}
 
@@ -437,7 +447,7 @@ class Operator(Direct, Differentiable):
         if name is None:
             from polyker.api.kernel import STAGES
 
-            raise failure(NO_STAGE, stage=printed(stage), target="any target", stages=", ".join(STAGES))
+            raise failure(NO_STAGE, stage=printed(stage), target="any target", meant="", stages=", ".join(STAGES))
         if name == "program" and not types and not named:
             return str(self.program)
         return self.compile(*types, **named).source(name)

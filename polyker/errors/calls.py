@@ -26,7 +26,7 @@ UNKNOWN_NAME = register(
     "PK703",
     ArgumentError,
     "`{name}` is no argument of the operator",
-    "arguments: {parameters}; sizes: {sizes}; options, of `compile` or `polyker.options`: {options}",
+    "{meant}arguments: {parameters}; sizes: {sizes}; options, of `compile` or `polyker.options`: {options}",
 )
 GIVEN_TWICE = register("PK704", ArgumentError, "argument `{name}` is given twice, by position and by name")
 MIXED_KINDS = register(
@@ -125,17 +125,20 @@ SCRATCH = register(
     "raise it by `polyker.options.scratch_bytes`",
 )
 
-NO_SUCH_SIZE = register("PK737", ArgumentError, "`{name}` is no size of the operator", "sizes: {sizes}")
+NO_SUCH_SIZE = register("PK737", ArgumentError, "`{name}` is no size of the operator", "{meant}sizes: {sizes}")
 
 # Options and targets.
 BAD_OPTION = register("PK740", ArgumentError, "option `{name}` is {value}", "accepted: {accepted}")
-UNKNOWN_OPTION = register("PK741", ArgumentError, "there is no option `{name}`", "options: {known}")
+UNKNOWN_OPTION = register("PK741", ArgumentError, "there is no option `{name}`", "{meant}options: {known}")
 NO_TARGET = register("PK742", BackendUnavailable, "target `{target}` cannot run here: {reason}")
 TIMEOUT = register(
     "PK743", CompileTimeout, "compiling took longer than {seconds} s (at {stage})", "raise it by `timeout=`"
 )
 NOT_AN_OPERATOR = register(
-    "PK744", ArgumentError, "an operator is made from a text or from statements of the builder, not from {type}"
+    "PK744",
+    ArgumentError,
+    "an operator is made from a text or from statements of the builder, not from {type}",
+    "{advice}",
 )
 BAD_TYPE = register(
     "PK745",
@@ -149,7 +152,7 @@ BAD_DIMENSION = register(
     "{value} is no extent of a type",
     "an extent is a whole number or the name of a size: pk.f32[64, 'N']",
 )
-NO_STAGE = register("PK746", ArgumentError, "a kernel for {target} has no stage `{stage}`", "stages: {stages}")
+NO_STAGE = register("PK746", ArgumentError, "a kernel for {target} has no stage `{stage}`", "{meant}stages: {stages}")
 KERNEL_STATUS = register("PK747", InternalError, "the kernel returned the unknown status {status}")
 BAD_PARALLEL_FOR = register(
     "PK748",

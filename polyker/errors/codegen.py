@@ -5,7 +5,7 @@ from __future__ import annotations
 from polyker.errors.base import ArgumentError, BackendUnavailable, CompileError, InternalError, register
 
 UNKNOWN_TARGET = register(
-    "PK601", CompileError, "unknown target {name!r}", "known targets: cpu (this machine), {known}, and more"
+    "PK601", CompileError, "unknown target {name!r}", "{meant}known targets: cpu (this machine), {known}, and more"
 )
 UNKNOWN_CPU = register(
     "PK603",

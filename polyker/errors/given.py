@@ -96,6 +96,11 @@ def _holds_array(value: object, depth: int) -> bool:
     if type(value) in (list, tuple, set, frozenset, dict):
         items = [*value.items()] if is_a(value, dict) else [*value]  # type: ignore[misc]
         return depth == _DEEP or len(items) > _LONG or any(_holds_array(item, depth + 1) for item in items)
+    return is_array(value)
+
+
+def is_array(value: object) -> bool:
+    """Return whether an object is an array by what its class has, a number of NumPy's not."""
     return not issubclass(type(value), np.generic) and any(hasattr(type(value), protocol) for protocol in _PROTOCOLS)
 
 

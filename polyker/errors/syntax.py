@@ -102,6 +102,12 @@ TENSOR_AS_INDEX = register(
     "`{name}` is a tensor; in {place} a bare name is an index or a size",
     "write `{name}[]`",
 )
+INDEX_AS_TENSOR = register(
+    "PK156",
+    ParseError,
+    "`{name}` is an index, and has no subscripts",
+    "the value of an index is `{name}` alone; a tensor needs another name",
+)
 DUPLICATE = register("PK136", ParseError, "{what} `{name}` is given twice", "give it once")
 PAD_ON_LEFT = register("PK138", ParseError, "`pad` stands on the left, where nothing is read", "take it away")
 UNDEFINED_OUTPUT = register(
@@ -138,6 +144,14 @@ TRUTH = register(
     "PK149",
     ParseError,
     "an expression has no truth value",
-    "write & | ~ of comparisons for and, or, not; where(c, a, b) for if",
+    "write & | ~ of comparisons for and, or, not; (a < b) & (b < c) for a < b < c; where(c, a, b) for if; maximum(a, b) for max",
 )
 NOT_AN_EXPRESSION = register("PK150", ParseError, "{value} is not an expression of the notation: {why}")
+NUMPY_FUNCTION = register("PK153", ParseError, "`{name}`{part} makes no expression of the notation")
+NO_VALUE = register(
+    "PK154",
+    ParseError,
+    "an expression has no value as {kind}: it is computed when the operator is called",
+    "functions of expressions are polyker's, such as pk.exp(x)",
+)
+NO_MEANING = register("PK155", ParseError, "`{operation}` has no meaning for expressions", "{advice}")

@@ -45,6 +45,11 @@ def descending(program: Program, span: Span | None) -> tuple[Read, str | None] |
     return None
 
 
+def rank_of(program: Program, tensor: str) -> int:
+    """Return the number of subscripts of an input, 0 where it has none or is not read."""
+    return next((len(r.subscripts) for s in program.statements() for r in s.reads() if r.tensor == tensor), 0)
+
+
 def shown(program: Program) -> str:
     """Return a program for a hint: whole where it is short, else its first line."""
     text = str(program)
@@ -84,7 +89,7 @@ def _replaced(body: tuple[Node, ...], read: Read, new: Read) -> tuple[Node, ...]
 def _declared(program: Program, tensor: str, d: int, name: str) -> Program | None:
     """Return the program with a header in which a dimension of an input has a name; None where the text declares its shape."""
     known = program.declaration(tensor)
-    rank = next((len(r.subscripts) for s in program.statements() for r in s.reads() if r.tensor == tensor), 0)
+    rank = rank_of(program, tensor)
     if tensor not in program.inputs or (known is not None and known.shape is not None):
         return None
     fresh = (n for n in _fresh(program) if n != name)

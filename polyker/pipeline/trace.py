@@ -41,7 +41,7 @@ def printed_after(name: str, target: str, again: Again) -> str:
     if not found:
         alike = difflib.get_close_matches(name, dict.fromkeys(ran)) or dict.fromkeys(ran)
         stages = ", ".join(AFTER + n for n in alike)
-        raise failure(NO_STAGE, stage=AFTER + name, target=target, stages=stages)
+        raise failure(NO_STAGE, stage=AFTER + name, meant="", target=target, stages=stages)
     return found[-1]
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from polyker.errors.base import failure
+from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import (
     BAD_SIZE,
     GIVEN_TWICE,
@@ -24,12 +24,15 @@ from polyker.errors.calls import (
     UNKNOWN_NAME,
 )
 from polyker.errors.given import integer, is_a, printed, shown, type_name
+from polyker.errors.spelling import did_you_mean
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.options import NAMES
 from polyker.record.records import Signature
 from polyker.runtime.arrays import Operand, common_kind, operand
 from polyker.runtime.kinds import EXTENT_LIMIT, Array
 from polyker.runtime.memory import overlap, overlaps_itself
+
+_KEYWORDS = ("out", "stream", "target", "schedule", "auto", "seconds")  # of calls and compiles, beside the options
 
 
 def names(items: Sequence[str]) -> str:
@@ -50,14 +53,20 @@ def matched(
         if name in values:
             raise failure(GIVEN_TWICE, name=name)
         if name not in signature.parameters and name not in signature.sizes:
-            known, sizes = names(signature.parameters), names(signature.sizes)
-            raise failure(UNKNOWN_NAME, name=name, parameters=known, sizes=sizes, options=", ".join(NAMES))
+            raise _unknown(signature, name)
         values[name] = value
     for name in signature.parameters:
         if name not in values:
             raise failure(MISSING, name=name, parameters=names(signature.parameters))
     inputs = [values.pop(name) for name in signature.inputs]
     return inputs, values
+
+
+def _unknown(signature: Signature, name: str) -> PolykerError:
+    """Return the error for a keyword that is neither the program's nor an option here."""
+    known, sizes = names(signature.parameters), names(signature.sizes)
+    meant = did_you_mean(name, (*signature.parameters, *signature.sizes, *_KEYWORDS, *NAMES))
+    return failure(UNKNOWN_NAME, name=name, meant=meant, parameters=known, sizes=sizes, options=", ".join(NAMES))
 
 
 def size_value(name: str, value: object) -> int:

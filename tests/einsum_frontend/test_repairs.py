@@ -11,6 +11,7 @@ import polyker as pk
 from polyker.einsum_frontend import parse
 from polyker.einsum_frontend.elsewhere import MODULES, RENAMED, WRITTEN
 from polyker.einsum_frontend.hints.repairs import MAX_HINT_CHARACTERS, repaired
+from polyker.einsum_frontend.hints.spellings import is_einsum
 from polyker.errors import ParseError, PolykerError, ShapeError
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
 
@@ -66,7 +67,19 @@ TYPED = {
     "Y[i] = X[i] if X[i] > 0 else 0": "Y[i] = where(X[i] > 0, X[i], 0)",
     "C[i,j] = A.T[i,j]": "C[i,j] = A[j,i]",
     "ij,jk->ik": "C[i,k] += A[i,j] * B[j,k]",
+    "ij , jk": "C[i,k] += A[i,j] * B[j,k]",
+    "ii->": "C += A[i,i]",
+    "AB,BC->AC": "D[A,C] += E[A,B] * F[B,C]",
+    "...ij,...jk->...ik": "C[...,i,k] += A[...,i,j] * B[...,j,k]",
+    ",ij->ij": "C[i,j] = A * B[i,j]",
+    "batch i, i -> batch": "C[batch] += A[batch,i] * B[i]",
     "ij->ji": "C[j,i] = A[i,j]",
+    # Types, by their bytes and in quotes.
+    "f(X: 'u8'[N]) -> Y:\n    Y[i] = X[i]": "f(X: u64[N]) -> Y:\n    Y[i] = X[i]",
+    "f(X: <f4[N]) -> Y:\n    Y[i] = X[i]": "f(X: f32[N]) -> Y:\n    Y[i] = X[i]",
+    "f(X: np.single[N], y: 'float64') -> Y:\n    Y[i] = X[i] * y": "f(X: f32[N], y: f64) -> Y:\n    Y[i] = X[i] * y",
+    "Y[i] = float32(X[i]) + np.int8(X[i])": "Y[i] = f32(X[i]) + i8(X[i])",
+    "Y[i] = X[i].astype('u1')": "Y[i] = u8(X[i])",
     # C, Julia, Tensor Comprehensions, Halide, TVM.
     "Y[i] = X[i] > 0 ? X[i] : 0": "Y[i] = where(X[i] > 0, X[i], 0)",
     "Y[i] = X[i] && Z[i] || !X[i]": "Y[i] = X[i] and Z[i] or not X[i]",
@@ -77,6 +90,9 @@ TYPED = {
     "@tullio C[i,j] := A[i,k] * B[k,j]": "C[i,j] += A[i,k] * B[k,j]",
     "C[i,j] := A[i,j]'": "C[i,j] = A[j,i]",
     "C(i,j) +=! A(i,k)*B(k,j)": "C[i,j] += A[i,k]*B[k,j]",
+    "C(i)(j) += A(i)(k) * B[k](j)": "C[i,j] += A[i,k] * B[k,j]",
+    "C{i,j} = A{i} * B{j}": "C[i,j] = A[i] * B[j]",
+    "E (b, d) += T (I(b, l), d)": "E[b, d] += T[I[b, l], d]",
     "m(i) max=! A(i,k)": "m[i] max= A[i,k]",
     "Y(x, y) = X(x, y) + 1": "Y[x, y] = X[x, y] + 1",
     "Y[i] = te.sum(X[i,k], axis=k)": "Y[i] = sum[k](X[i,k])",
@@ -111,8 +127,9 @@ def hint_of(text):
 
 @pytest.mark.parametrize("typed", TYPED)
 def test_a_hint_writes_what_was_meant_and_is_accepted_as_it_stands(typed):
-    hint = hint_of(typed)
+    hint, _, einsum = hint_of(typed).partition(", or call ")
     assert hint == f"write `{TYPED[typed]}`"
+    assert einsum == (f"pk.einsum({typed!r}, ...)" if is_einsum(typed) and " i" not in typed else "")
     parse(TYPED[typed])
 
 

@@ -1,7 +1,9 @@
 """One test for each code PK1xx: the class, the message, the text under the caret, the hint."""
 
+import math
 import re
 
+import numpy as np
 import pytest
 
 import polyker.errors.syntax
@@ -40,7 +42,7 @@ TEXTS = [
     ("PK120", "C[i] = A[i] +", ..., "found the end of the line; expected an expression", ""),
     ("PK121", "sum[i] = A[i]", "sum", "`sum` is a reduction", "another name"),
     ("PK122", "C[i] = epx(A[i])", "epx", "no function `epx`", "did you mean `exp`?"),
-    ("PK122", "C[i] = float32(A[i])", "float32", "no function `float32`", "did you mean `f32`?"),
+    ("PK122", "C[i] = float32(A[i])", "float32", "no function `float32`", "`C[i] = f32(A[i])`"),
     ("PK122", "C[i] = fmax(A[i], B[i])", "fmax", "no function `fmax`", "write `C[i] = maximum(A[i], B[i])`"),
     ("PK120", "f(A: float64[N]) -> C:\n C[i] = A[i]", ":", "found `:`", "write `f(A: f64[N]) -> C:"),
     ("PK120", "T: bfloat16[N]; T[i] = A[i]", ":", "found `:`", "write `T: bf16[N]`"),
@@ -63,6 +65,8 @@ TEXTS = [
     ("PK132", "C[i] = sum[k](A[i,k]) where k <= i", "k", "index `k` has no value here", "sum[k](... where k ...)"),
     ("PK133", "C[i] = sum[i](A[i])", "i", "index `i` of this reduction is already", "another name"),
     ("PK134", "f(n, A) -> C:\n C[i] = A[i] for n in 0:3, i in 0:n", "n in 0:3", "`n` is a size", "rename"),
+    ("PK156", "C[i] = A[i] * i[i]", "i[i]", "`i` is an index", "`i` alone"),
+    ("PK156", "C[i] = sum[k](A[k[i]])", "k[i]", "`k` is an index", "another name"),
     ("PK135", "s = 1; C[i] = A[s+i]", "s", "`s` is a tensor", "`s[]`"),
     ("PK136", "C[i] = 1 for i in 0:3, i in 0:4", "i in 0:4", "index `i` is given twice", "once"),
     ("PK138", "C[i; pad=0] = B[i]", "C[i; pad=0]", "`pad` stands on the left", ""),
@@ -88,6 +92,18 @@ BUILT = [
     ("PK100", lambda: parse(b"C = 1"), "text, not bytes"),
     ("PK146", lambda: tensors("A 2b"), "2b is not a name"),
     ("PK149", lambda: 0 <= i < 3, "no truth value"),
+    ("PK153", lambda: np.matmul(A, B), "`np.matmul`"),
+    ("PK153", lambda: np.add.reduce(A[i]), "`np.add` with reduce"),
+    ("PK153", lambda: np.exp(A[i], where=True), "`np.exp` with where="),
+    ("PK153", lambda: np.mean(A[i]), "`np.mean` makes no expression"),
+    ("PK154", lambda: math.exp(A[i]), "no value as a float"),
+    ("PK154", lambda: int(i), "no value as an int"),
+    ("PK154", lambda: complex(A[i]), "no value as a complex"),
+    ("PK154", lambda: np.asarray(A[i]), "no value as an array"),
+    ("PK155", lambda: A @ B, "`@` has no meaning"),
+    ("PK155", lambda: A[i][j], "`X[i][j]` has no meaning"),
+    ("PK155", lambda: pow(A[i], 2, 3), "`pow(a, b, m)` has no meaning"),
+    ("PK155", lambda: round(A[i], 2), "`round(x, digits)` has no meaning"),
     ("PK150", lambda: A["i"], "'i' is not an expression"),
 ]
 

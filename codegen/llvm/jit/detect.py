@@ -8,11 +8,13 @@ from functools import cache
 from pathlib import Path
 
 from polyker.errors.base import failure
+from polyker.errors.spelling import did_you_mean
 from polyker.ir.instructions import most_terms
 from polyker.machine.known import facts_of, gpus, instruction_sets, known, with_facts
 from polyker.machine.model import Cache, Target
 from polyker.machine.saved import saved_facts
 
+_ELSEWHERE = {"gpu": "cuda", "nvidia": "cuda", "host": "cpu", "native": "cpu", "llvm": "cpu"}
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -93,4 +95,5 @@ def target(name: str | Target = "cpu") -> Target:
 
     if name == "cuda":
         raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(gpus()))
-    raise failure(UNKNOWN_TARGET, name=name, known=", ".join((*instruction_sets(), *gpus())))
+    meant = did_you_mean(name, ("cpu", "cuda", *known(), *gpus()), _ELSEWHERE)
+    raise failure(UNKNOWN_TARGET, name=name, meant=meant, known=", ".join((*instruction_sets(), *gpus())))

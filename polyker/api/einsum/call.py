@@ -37,6 +37,7 @@ from polyker.errors.calls import (
     OUT_SHAPE,
 )
 from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
+from polyker.errors.spelling import did_you_mean
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.process.jobs import load
 from polyker.runtime.arguments import out_operand
@@ -49,6 +50,7 @@ GIVEN_PATH = "einsum_path"  # the head of a path that the caller gives
 _MOST_STEPS = 4096
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 _QUICK = 512
+_KEYWORDS = ("dtype", "order", "casting")
 
 
 class Rules(Struct, frozen=True):
@@ -147,9 +149,11 @@ def _quick_key(operands: tuple[Any, ...], optimize: Any) -> Any:
 
 
 def _rules(kwargs: Mapping[str, Any]) -> Rules:
-    unknown = [name for name in kwargs if name not in ("dtype", "order", "casting")]
+    unknown = [name for name in kwargs if name not in _KEYWORDS]
     if unknown:
-        raise failure(EINSUM_ARGUMENT, problem=f"got an unexpected keyword argument '{unknown[0]}'")
+        meant = did_you_mean(unknown[0], ("out", "optimize", *_KEYWORDS))
+        hint = f"{meant}keywords: out, optimize, {', '.join(_KEYWORDS)}"
+        raise failure(EINSUM_ARGUMENT, problem=f"got an unexpected keyword argument '{unknown[0]}'", hint=hint)
     dtype = kwargs.get("dtype")
     try:
         dtype = None if dtype is None else np.dtype(getattr(dtype, "numpy", dtype))
