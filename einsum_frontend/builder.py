@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import TypeVar
 
 from polyker.einsum_frontend.actions import check_arity
-from polyker.einsum_frontend.expressions import Expression, Index, Size, Value, Within, to_expr
-from polyker.einsum_frontend.statements import (
+from polyker.einsum_frontend.building.expressions import Expression, Index, Size, Value, Within, to_expr
+from polyker.einsum_frontend.building.statements import (
     Declaration,
     Repeated,
     build,
@@ -39,10 +40,10 @@ from polyker.einsum_frontend.statements import (
     loop,
     ranges_of,
 )
-from polyker.einsum_frontend.statements import is_definition as is_definition
-from polyker.einsum_frontend.statements import program as program
+from polyker.einsum_frontend.building.statements import is_definition as is_definition
+from polyker.einsum_frontend.building.statements import program as program
+from polyker.einsum_frontend.building.tensors import Access, Assignment, Tensor, Typed, conjoined
 from polyker.einsum_frontend.syntax import chain
-from polyker.einsum_frontend.tensors import Access, Assignment, Tensor, Typed, conjoined
 from polyker.errors.base import ParseError, advised, failure
 from polyker.errors.given import exact_text, printed
 from polyker.errors.syntax import NOT_A_NAME, REDUCTION_CALLED, WRONG_ARITY
@@ -148,6 +149,8 @@ def _function(name: str) -> Callable[..., Expression]:
         check_arity(name, len(values))
         return Value(expr.Call(name, tuple(to_expr(v) for v in values)))
 
+    named = ("c", "a", "b") if name == "where" else "xyz"[: TABLE[name].arity]
+    vars(apply)["__signature__"] = Signature([Parameter(n, Parameter.POSITIONAL_ONLY) for n in named])
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = f"Return `{name}` of expressions, as numpy's."
     return apply

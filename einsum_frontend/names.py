@@ -12,9 +12,8 @@ from polyker.errors.given import exact_text, printed
 from polyker.errors.spelling import near
 from polyker.errors.syntax import BAD_CHARACTER, LOOK_ALIKE, NAME_TOO_LONG, NOT_A_NAME, RESERVED
 from polyker.ir import measure
-from polyker.ir.dtypes import DTYPES
+from polyker.ir.dtypes import DTYPES, TYPE_NAMES, meant_type
 from polyker.ir.expr import FUNCTIONS, REDUCTIONS
-from polyker.ir.type_names import TYPE_NAMES, meant_type
 
 # Limits on what a text may hold; each is checked before the stage that it protects.
 MAX_TEXT_CHARACTERS = 512 * 1024  # characters

@@ -136,7 +136,7 @@ def __getattr__(name: str) -> Any:
 
 def _no_attribute(name: str) -> AttributeError:
     from polyker.errors.spelling import meant_name
-    from polyker.ir.type_names import TYPE_NAMES
+    from polyker.ir.dtypes import TYPE_NAMES
 
     meant = None if name.startswith("_") else meant_name(name, __dir__(), TYPE_NAMES)
     said = "" if meant is None else f"; did you mean `{meant}`?"

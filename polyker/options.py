@@ -19,8 +19,7 @@ from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
 from polyker.errors.spelling import did_you_mean
 from polyker.errors.tracebacks import api_boundary
-from polyker.ir.dtypes import DType
-from polyker.ir.type_names import dtype_of
+from polyker.ir.dtypes import DType, dtype_of
 from polyker.process.jobs import load
 from polyker.structs import PartlyCompared, replace
 
@@ -28,14 +27,27 @@ FASTMATH = ("nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
 MOST_THREADS = 256
 
 
-class _Unset:
-    """The value of an option that is not given."""
+class OptionDefault:
+    """The value of an option that is not given; it prints as what holds then, for `help` and signatures."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
 
     def __repr__(self) -> str:
-        return "..."
+        return self._shown
 
 
-UNSET: Any = _Unset()
+def default_of(shown: str) -> Any:
+    """Return the value of a keyword that is not given, told from every value that can be given."""
+    return OptionDefault(shown)
+
+
+def is_given(value: object) -> bool:
+    """Return whether a keyword has been given."""
+    return type(value) is not OptionDefault
+
+
+UNSET = default_of("...")
 _MOST = 1 << 62  # bytes, and kernels: no bound
 _MOST_FLAGS = 64  # names of flags that are looked at
 SPECIALIZE = ("auto", "always", "never")
@@ -225,7 +237,9 @@ class Settings:
 
     @api_boundary
     def __call__(self, **changes: object) -> AbstractContextManager[Options]:
-        """Change options for a `with` block (of this thread or task); raises ArgumentError."""
+        """Change options for a `with` block (of this thread or task): acc, fastmath, specialize, timeout, threads, deterministic,
+        cache_size, scratch_bytes, as in Options. Raises ArgumentError.
+        """
         self.current.changed(**changes)  # now, at the caller's line, and also where no block follows
         return self._block(changes)
 

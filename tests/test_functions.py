@@ -282,6 +282,7 @@ NAMED = {
     "codegen/llvm/complex.py": "code on pairs",
     "codegen/llvm/functions.py": "a power of one half",
     "codegen/llvm/operations.py": "code of its own",
+    "einsum_frontend/building/expressions.py": "what Python itself calls of numbers",
     "einsum_frontend/hints/spellings.py": "the sign of a root",
 }
 OTHERS = ("abs", "floor", "maximum", "minimum", "real", "round", "sign", "trunc", "where")

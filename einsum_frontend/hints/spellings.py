@@ -13,7 +13,7 @@ from polyker.einsum_frontend.elsewhere import OVER_INDEX, RENAMED, WRITTEN
 from polyker.einsum_frontend.hints.pieces import ACCESS, NAME, fresh, grouped, rewritten, split
 from polyker.einsum_frontend.names import RESERVED_WORDS
 from polyker.errors.spelling import near
-from polyker.ir.type_names import TYPE_NAMES, meant_type
+from polyker.ir.dtypes import TYPE_NAMES, meant_type
 
 _REDUCTIONS = "sum|prod|max|min|mean|logsumexp|argmax|argmin|any|all"
 _SYMBOLS = {

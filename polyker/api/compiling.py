@@ -15,8 +15,7 @@ from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import BAD_TYPE
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.errors.tracebacks import api_boundary
-from polyker.ir.dtypes import DType, TensorType, parse_type
-from polyker.ir.type_names import dtype_of, meant_type
+from polyker.ir.dtypes import DType, TensorType, dtype_of, meant_type, parse_type
 from polyker.options import Options, checked_flag, environment_target
 from polyker.process.jobs import load, uninterrupted
 from polyker.record.records import Signature
@@ -115,8 +114,8 @@ def check_shape_alone(program: Program, name: str, value: object) -> None:
     """Raise ArgumentError for a tuple of extents where a type is wanted, of a tensor with so many dimensions."""
     extents = all(is_a(d, int) or exact_text(d) is not None for d in value) if type(value) is tuple else False
     if type(value) is tuple and extents and len(value) > 1:
-        load("polyker.ir.declaring")
-        from polyker.ir.declaring import rank_of
+        load("polyker.poly.binding.declaring")
+        from polyker.poly.binding.declaring import rank_of
 
         if rank_of(program, name) == len(value):
             hint = f"give its element type, too: pk.f32[{', '.join(map(repr, value))}]"

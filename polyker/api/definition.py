@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -58,14 +59,30 @@ class Definition:
         except ArgumentError as error:
             if error.code != MISSING:
                 raise
-            load("polyker.ir.declaring")
-            from polyker.ir.declaring import size_from_extent
+            load("polyker.poly.binding.declaring")
+            from polyker.poly.binding.declaring import size_from_extent
 
             name = str(error.values["name"])
             text = size_from_extent(self.program, name)
             if text is None:
                 raise
             raise advised(error, f"give `{name}`, or take it from the extent of an argument: `{text}`") from None
+
+    def call_signature(self, fixed: Mapping[str, int]) -> inspect.Signature | None:
+        """Return how it is called, for `help` and `inspect`: parameters, sizes by keyword, `out`; None where Python has no such.
+
+        `fixed`: sizes that need not be given.
+        """
+        said, make = self.signature, inspect.Parameter
+        by_keyword = [n for n in said.free_sizes if n not in said.parameters and n not in fixed]
+        try:
+            given = [make(n, make.POSITIONAL_OR_KEYWORD) for n in said.parameters if n not in fixed]
+            given += [make(n, make.KEYWORD_ONLY) for n in by_keyword]
+            if "out" not in said.own_names(0):
+                given.append(make("out", make.KEYWORD_ONLY, default=None))
+            return inspect.Signature(given)
+        except ValueError:  # a name that is a keyword of Python's
+            return None
 
     @property
     def program(self) -> Program:

@@ -20,7 +20,7 @@ from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.errors.spelling import did_you_mean
 from polyker.errors.tracebacks import api_boundary, api_class, hide_frames
-from polyker.options import UNSET, checked_seconds, split_keywords
+from polyker.options import checked_seconds, default_of, is_given, split_keywords
 from polyker.process.jobs import load
 from polyker.record.codec import encode
 from polyker.runtime.arguments import given_outs, operands_of, result_tuple, size_value
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # islpy and llvmlite come with the first, what a GPU needs wi
     from polyker.ir.program import Program
     from polyker.runtime.cuda.bound import BoundCall
 
+SECONDS = default_of("0.5")  # where it is not given: a tensor may be called so
 STAGES = ("program", "isl", "passes", "schedule", "loops", "llvm", "cuda", "ptx", "asm")
 
 
@@ -59,6 +60,7 @@ class Kernel(Direct):
         self._definition, self._bound_to, self._given = definition, bound, schedule
         self.types, self.target, self.fixed = tuple(bound.types), bound.target, dict(bound.known)
         self._compiled, self._options = compiled, bound.options
+        self.__signature__ = definition.call_signature(self.fixed)
         self._schedule: Schedule | Text | None = schedule
         if not compiled.by_class:
             compiled.executable()  # so that what can go wrong does so now, not at the first call
@@ -194,7 +196,7 @@ class Kernel(Direct):
 
         return explained(self._subject(), sizes)
 
-    def measure(self, /, *args: Any, seconds: float = UNSET, **named: Any) -> Explanation:
+    def measure(self, /, *args: Any, seconds: float = SECONDS, **named: Any) -> Explanation:
         """Run on arrays for about so many seconds (0.5); return the explanation with the median time and the floor's share of it.
 
         Where `polyker doctor --measure` has not stored the rates of this machine, they are measured first, for a second.
@@ -203,7 +205,7 @@ class Kernel(Direct):
         load("polyker.api.explained")
         from polyker.api.explained import measured
 
-        if seconds is not UNSET:
+        if is_given(seconds):
             named["seconds"] = seconds
         chosen, values = split_keywords(self._definition.signature.own_names(len(args)), named, ["seconds"])
         return measured(self._subject(), args, values, checked_seconds(chosen.get("seconds", 0.5)))

@@ -24,14 +24,15 @@ from polyker.errors.given import exact_text, is_a, printed
 from polyker.errors.tracebacks import api_boundary, api_class
 from polyker.ir.dtypes import TensorType
 from polyker.options import (
-    UNSET,
     Options,
     checked_flag,
     checked_target,
+    default_of,
     environment_is_plain,
     environment_target,
     guards,
     interpreting,
+    is_given,
     options,
     split_keywords,
 )
@@ -54,6 +55,10 @@ if TYPE_CHECKING:  # what a first call needs nothing of
 
 T = TypeVar("T")
 _MAX_TABLES = 8  # most options under which calls go straight to machine code (chosen)
+# What holds where a keyword is not given: a name of the program may be the same word.
+NONE, AUTO = default_of("None"), default_of("True")
+ACC, FASTMATH, SPECIALIZE = (default_of(f"pk.options.{name}") for name in ("acc", "fastmath", "specialize"))
+TIMEOUT, THREADS, DETERMINISTIC = (default_of(f"pk.options.{name}") for name in ("timeout", "threads", "deterministic"))
 COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deterministic")
 
 
@@ -104,6 +109,7 @@ class Operator(Direct, Differentiable):
             raise not_an_operator(program)
         signature = self.signature = self._definition.signature
         self.fixed, self.identity = self._definition.fixed, self._definition.identity
+        self.__signature__ = self._definition.call_signature(self.fixed)
         self._fields = result_tuple(signature.outputs) if len(signature.outputs) > 1 else None
         self._dispatch = Dispatch(self._fields)
         # By options: calls of other threads may be under way through any of them, so that none is dropped.
@@ -306,14 +312,14 @@ class Operator(Direct, Differentiable):
         self,
         /,
         *types: Any,
-        target: str | None = UNSET,
-        acc: Any = UNSET,
-        fastmath: Any = UNSET,
-        specialize: Any = UNSET,
-        timeout: Any = UNSET,
-        threads: Any = UNSET,
-        deterministic: Any = UNSET,
-        schedule: Schedule | None = UNSET,
+        target: str | None = NONE,
+        acc: Any = ACC,
+        fastmath: Any = FASTMATH,
+        specialize: Any = SPECIALIZE,
+        timeout: Any = TIMEOUT,
+        threads: Any = THREADS,
+        deterministic: Any = DETERMINISTIC,
+        schedule: Schedule | None = NONE,
         **named: Any,
     ) -> Kernel:
         """Return the kernel for arrays or types, by position or name; sizes that are not given stay symbols.
@@ -337,7 +343,7 @@ class Operator(Direct, Differentiable):
         self, types: Sequence[Any], named: Mapping[str, Any], given: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options among those given by keyword, and what is the program's."""
-        chosen = {name: value for name, value in given.items() if value is not UNSET}
+        chosen = {name: value for name, value in given.items() if is_given(value)}
         return split_keywords(self._own(len(types)), {**named, **chosen}, chosen)
 
     def _kernel(self, types: Sequence[Any], chosen: Mapping[str, Any], named: Mapping[str, Any]) -> Kernel:
@@ -371,12 +377,12 @@ class Operator(Direct, Differentiable):
         self,
         /,
         *types: Any,
-        auto: bool = UNSET,
-        target: str | None = UNSET,
-        acc: Any = UNSET,
-        specialize: Any = UNSET,
-        timeout: Any = UNSET,
-        threads: Any = UNSET,
+        auto: bool = AUTO,
+        target: str | None = NONE,
+        acc: Any = ACC,
+        specialize: Any = SPECIALIZE,
+        timeout: Any = TIMEOUT,
+        threads: Any = THREADS,
         **named: Any,
     ) -> Schedule:
         """Return the schedule for arrays or types, as in `compile`, to print and to edit; `timeout` is each step's, too.
@@ -452,12 +458,12 @@ class Operator(Direct, Differentiable):
             return str(self.program)
         return self.compile(*types, **named).source(name)
 
-    def explain(self, /, *types: Any, target: str | None = UNSET, **named: Any) -> Explanation:
+    def explain(self, /, *types: Any, target: str | None = NONE, **named: Any) -> Explanation:
         """Return what the kernel for arrays or types computes and moves, its floor and the decisions; nothing is run.
 
         With symbolic sizes amounts are sympy expressions in them. `compile(...).measure(...)` runs it, too. Raises as `compile`.
         """
-        chosen: dict[str, Any] = {} if target is UNSET else {"target": target}
+        chosen: dict[str, Any] = {"target": target} if is_given(target) else {}
         return self.compile(*types, **chosen, **named).explain()
 
     def check(self, /, *args: Any, **named: Any) -> Comparison:

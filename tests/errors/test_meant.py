@@ -9,8 +9,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors.spelling import meant_name
-from polyker.ir.dtypes import DTYPES
-from polyker.ir.type_names import dtype_of, meant_type
+from polyker.ir.dtypes import DTYPES, dtype_of, meant_type
 from polyker.options import NAMES
 
 A, B = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)

@@ -7,12 +7,12 @@ from typing import Any
 
 from polyker.errors.base import ShapeError, Span, advised
 from polyker.errors.shapes import EMPTY_RANGE, NEGATIVE_ELEMENT, NO_EXTENT
-from polyker.ir.declaring import descending
 from polyker.ir.printing import print_expr
 from polyker.poly import isl
 from polyker.poly.affine import Affine, Extremum, constant, extremum
 from polyker.poly.binding.bounds import IndexBound, domain_conditions
 from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.declaring import descending
 from polyker.poly.binding.subjects import BoundStatement, source_text
 from polyker.poly.forms import form_of_aff
 

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from polyker.errors.base import ShapeError, Span, advised, failure
 from polyker.errors.shapes import OUT_OF_BOUNDS, RANGES_DISAGREE
-from polyker.ir.declaring import from_the_end
 from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
 from polyker.poly.binding.bounds import IndexBound, scope_text
 from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.declaring import from_the_end
 from polyker.poly.binding.subjects import AffineAccess, source_text
 
 Shape = tuple[Affine, ...]

@@ -15,12 +15,12 @@ from polyker.errors.shapes import (
     WRONG_RANK,
 )
 from polyker.errors.types import DECLARED_TYPE
-from polyker.ir.declaring import size_from_extent
 from polyker.ir.dtypes import DType, TensorType
 from polyker.ir.expr import Expr, Literal, Range, SizeExpr, transform, walk
 from polyker.ir.program import Declared, Loop, Node, Program
 from polyker.poly.affine import Affine, NotAffine, affine_of, constant, expr_of
 from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.declaring import size_from_extent
 from polyker.poly.binding.subjects import source_text
 
 # Extents and bytes of a tensor stay below it, so that no 64-bit product of a kernel wraps (polyker.runtime.kinds checks the

@@ -8,9 +8,9 @@ from typing import NoReturn
 from msgspec import Struct
 
 from polyker.einsum_frontend.actions import PAD_MODES, check_dots
+from polyker.einsum_frontend.building.expressions import Expression, Within, number_of, to_expr
 from polyker.einsum_frontend.check import check_measure
 from polyker.einsum_frontend.check import expressions as expressions_of
-from polyker.einsum_frontend.expressions import Expression, Within, number_of, to_expr
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.syntax import conjuncts
 from polyker.errors.base import failure
@@ -18,9 +18,8 @@ from polyker.errors.given import exact_text, listed, printed
 from polyker.errors.syntax import BAD_PAD, NOT_AN_EXPRESSION, PAD_ON_LEFT
 from polyker.errors.tracebacks import api_class
 from polyker.ir import expr
-from polyker.ir.dtypes import TensorType
+from polyker.ir.dtypes import TensorType, dtype_of
 from polyker.ir.program import Declared, Statement, print_statement
-from polyker.ir.type_names import dtype_of
 from polyker.structs import replace
 
 MAX_DIMENSIONS = 4096  # of a shape, that are looked at; programs have less

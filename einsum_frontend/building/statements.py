@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from polyker.einsum_frontend.building.expressions import Expression, Index, Size
+from polyker.einsum_frontend.building.tensors import Assignment, Tensor, Typed, range_of
 from polyker.einsum_frontend.check import bounds, check_measure, warn_lacking
 from polyker.einsum_frontend.check import expressions as expressions_of
-from polyker.einsum_frontend.expressions import Expression, Index, Size
 from polyker.einsum_frontend.lower import lower
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.parser import parse_syntax
 from polyker.einsum_frontend.syntax import Header, Syntax
-from polyker.einsum_frontend.tensors import Assignment, Tensor, Typed, range_of
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import listed, printed
 from polyker.errors.syntax import EMPTY, NOT_A_NAME, NOT_AN_EXPRESSION, SIZE_AS_INDEX

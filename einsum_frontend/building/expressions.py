@@ -9,19 +9,19 @@ from typing import Any, NoReturn
 import numpy as np
 from msgspec import Struct
 
+from polyker.einsum_frontend.building.ufuncs import applied
 from polyker.einsum_frontend.check import check_measure
 from polyker.einsum_frontend.elsewhere import RENAMED
 from polyker.einsum_frontend.names import check_name
 from polyker.einsum_frontend.syntax import bits, chain, compare, inverted, power
-from polyker.einsum_frontend.ufuncs import applied
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import is_array, printed
 from polyker.errors.syntax import NO_MEANING, NO_VALUE, NOT_AN_EXPRESSION, NUMBER_TOO_LARGE, TRUTH
 from polyker.errors.tracebacks import api_class
 from polyker.ir import dtypes, expr
+from polyker.ir.dtypes import dtype_of
 from polyker.ir.functions import TABLE
 from polyker.ir.printing import print_expr
-from polyker.ir.type_names import dtype_of
 
 
 @api_class
