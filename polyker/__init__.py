@@ -31,6 +31,7 @@ from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i3
 from polyker.options import get_num_threads, options, set_num_threads
 
 if TYPE_CHECKING:  # what `_LAZY` loads at first use
+    from polyker import viz as viz
     from polyker.api.compiling import clear_cache, tune
     from polyker.api.kernel import Kernel, export_library
     from polyker.api.operator import Operator, op
@@ -57,8 +58,8 @@ _LAZY = {
     "Program": "polyker.ir.program",
     "set_parallel_for": "polyker.runtime.threads",
 }
-# Bridges to frameworks, loaded at first use: `polyker.jax`, `polyker.torch`.
-_BRIDGES = {"jax": "polyker.bridge.jax", "torch": "polyker.bridge.torch"}
+# Packages loaded at first use: bridges to frameworks, and pictures.
+_PACKAGES = {"jax": "polyker.bridge.jax", "torch": "polyker.bridge.torch", "viz": "polyker.viz"}
 
 __all__ = [
     "ArgumentError",
@@ -121,8 +122,8 @@ def __getattr__(name: str) -> Any:
         value = bool_
     elif name in _LAZY:
         value = getattr(load(_LAZY[name]), name)
-    elif name in _BRIDGES:
-        value = load(_BRIDGES[name])
+    elif name in _PACKAGES:
+        value = load(_PACKAGES[name])
     elif not name.startswith("_"):
         builder = load("polyker.einsum_frontend.builder")
         if name not in builder.__all__:
@@ -145,4 +146,4 @@ def _no_attribute(name: str) -> AttributeError:
 
 def __dir__() -> list[str]:
     builder = load("polyker.einsum_frontend.builder")
-    return sorted({*__all__, *builder.__all__, *_BRIDGES, "bool"})
+    return sorted({*__all__, *builder.__all__, *_PACKAGES, "bool"})

@@ -43,6 +43,7 @@ def write_all() -> None:
         "options.md": options,
         "functions.md": functions,
         "targets.md": targets,
+        "limits.md": limits,
         "passes.md": passes,
         "folders.md": folders,
         "layers.svg": layers,
@@ -295,6 +296,28 @@ def layers() -> str:
     box = f'viewBox="-1 -1 {width + 2} {total + 2}" width="{width + 2}" height="{total + 2}"'
     inside = "\n".join(parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}><style>{style}</style>\n{inside}\n</svg>\n'
+
+
+def limits() -> str:
+    """Return the limits of the notation."""
+    from polyker.einsum_frontend import einsum_string, names
+
+    rows = [
+        ("characters of a text", names.MAX_TEXT_CHARACTERS),
+        ("characters of a statement", names.MAX_STATEMENT_CHARACTERS),
+        ("characters of a name", names.MAX_IDENTIFIER_CHARACTERS),
+        ("statements", names.MAX_STATEMENTS),
+        ("inputs; outputs", names.MAX_OPERANDS),
+        ("indices of a statement, those of loops and inline reductions around it included", names.MAX_INDICES),
+        ("brackets inside brackets", names.MAX_NESTING),
+        ("items in one pair of brackets", names.MAX_ITEMS),
+        ("depth of an expression, in operators", names.TREE_DEPTH),
+        ("parts of an expression", names.TREE_SIZE),
+        ("coefficients of indices, divisors and offsets in subscripts", "2^31"),
+        ("integers in bounds, conditions and shapes", "2^62"),
+        ("operands of `pk.einsum`", einsum_string.MAX_OPERANDS),
+    ]
+    return table(("what", "limit"), ((what, f"{n:,}" if isinstance(n, int) else n) for what, n in rows))
 
 
 def api() -> str:

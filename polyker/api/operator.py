@@ -328,7 +328,7 @@ class Operator(Direct, Differentiable):
         where none is given the GPU that one of the arrays lies on, else the CPU. `acc`: the type accumulated in.
         `fastmath`: a set of LLVM's flags. `timeout`: in seconds. `threads`: how many may run the kernel; `deterministic`: its
         bits do not depend on them. `specialize="never"` makes all extents symbols, and one code for all of them; else
-        a kernel with symbols is compiled anew for the first sizes of each class (about each half power of two, eight at most;
+        a kernel with symbols is compiled anew for the first sizes of each class (about a quarter of a power of two, 16 at most;
         what `source` shows is for no sizes in particular). `schedule`: one made by
         `schedule` for the same types, instead of the automatic one; types and target are its own where none are given.
         A keyword that is a name of the program is the program's, until that is given by position: for a tensor called `target`

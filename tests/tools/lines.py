@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
-    "ir": 1790,
-    "poly": 3280,
+    "ir": 1840,
+    "poly": 3430,
     "machine": 370,
     "cost": 1650,
     "rewrite": 7180,
@@ -25,12 +25,12 @@ CORE = {
     "codegen": 14500,
 }
 AROUND = {
-    "api": 2160,
+    "api": 2280,
     "bridge": 4100,  # JAX: handlers, transformations, batches, sharding rules; torch: operators, rules of ATen, a backend
-    "cli": 1560,  # files of arrays in four formats, pipes, schedules, times, JSON; the demo is 500 of them
-    "edit": 1360,
-    "einsum_frontend": 2630,
-    "errors": 1140,
+    "cli": 1565,  # files of arrays in four formats, pipes, schedules, times, JSON; the demo is 500 of them
+    "edit": 1365,
+    "einsum_frontend": 2870,
+    "errors": 1290,
     "explain": 1280,
     "export": 1990,
     "grad": 1750,  # gradients and forward mode; checkpoints of loops, loops in loops, extrema that cancel
@@ -38,9 +38,9 @@ AROUND = {
     "process": 270,
     "record": 460,
     "reference": 1510,
-    "runtime": 4020,
+    "runtime": 4040,
     "store": 290,
-    "viz": 140,
+    "viz": 150,
 }
 _SILENT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING,
