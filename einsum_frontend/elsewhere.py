@@ -14,7 +14,7 @@ MODULES = (
 # The functions of the notation by their names elsewhere, and its reductions.
 RENAMED = {
     **{alias: f.name for f in TABLE.values() for alias in f.aliases},
-    "amax": "max", "amin": "min", "average": "mean", "product": "prod",
+    "amax": "max", "amin": "min", "average": "mean", "avg": "mean", "product": "prod",
 }  # fmt: skip
 
 # By their arguments: {0} is the first.

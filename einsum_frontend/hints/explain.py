@@ -6,11 +6,13 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from polyker.einsum_frontend.hints.pieces import NAME
 from polyker.einsum_frontend.lexer import Lexeme
 from polyker.einsum_frontend.names import RESERVED_WORDS, did_you_mean
 from polyker.errors.base import PolykerError, Source, Span, failure
 from polyker.errors.syntax import BAD_INDENT, RESERVED, UNEXPECTED
 from polyker.ir.dtypes import DTYPES
+from polyker.ir.expr import REDUCTIONS
 
 if TYPE_CHECKING:  # lark is loaded with the first text
     from lark.exceptions import UnexpectedToken
@@ -127,6 +129,10 @@ def _meant(token: Lexeme, before: Lexeme | None, accepted: Collection[str]) -> s
         keyword = did_you_mean(token.value, [word for type_, word in _KEYWORDS.items() if type_ in accepted])
         if keyword:
             return keyword
+    reduction = re.search(rf"({NAME})\s*\[[^\[\]]*\]\s*\Z", token.source.text[: token.start_pos])
+    if token.type == "LPAR" and reduction and "STAR" in accepted:
+        meant = did_you_mean(reduction.group(1), REDUCTIONS)
+        return meant or f"write a product with `*`; the reductions are {', '.join(REDUCTIONS)}"
     if token.type in ("NAME", "NUMBER", "LPAR") and "STAR" in accepted:
         return "write a product with `*`"
     if "SET" in accepted and following == "=" and token.type in ("MINUS", "SLASH", "PERCENT", "DOUBLE_SLASH", "POWER"):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from polyker.einsum_frontend.elsewhere import MODULES, OVER_INDEX, RENAMED, WRITTEN
+from polyker.einsum_frontend.hints.headers import by_extents, with_outputs
 from polyker.einsum_frontend.hints.pieces import ACCESS, ATOM, NAME, closed, fresh, grouped, rewritten, split
 from polyker.einsum_frontend.hints.spellings import SPELLINGS, is_einsum
 from polyker.errors.base import PolykerError
@@ -249,6 +250,6 @@ def by_rows(text: str) -> str:
 
 
 _RULES: tuple[Rule, ...] = (
-    without_modules, as_functions, by_name, by_operators, over_an_index, transposed, half_open, without_steps, without_slices,
-    without_updates, by_gather, by_rows, *SPELLINGS,
+    by_extents, with_outputs, without_modules, as_functions, by_name, by_operators, over_an_index, transposed, half_open,
+    without_steps, without_slices, without_updates, by_gather, by_rows, *SPELLINGS,
 )  # fmt: skip

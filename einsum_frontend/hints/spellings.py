@@ -14,6 +14,7 @@ from polyker.einsum_frontend.hints.pieces import ACCESS, NAME, fresh, grouped, r
 from polyker.einsum_frontend.names import RESERVED_WORDS
 from polyker.errors.spelling import near
 from polyker.ir.dtypes import TYPE_NAMES, meant_type
+from polyker.ir.expr import FUNCTIONS
 
 _REDUCTIONS = "sum|prod|max|min|mean|logsumexp|argmax|argmin|any|all"
 _SYMBOLS = {
@@ -103,7 +104,7 @@ def over_indices(text: str) -> str:
         inside = any(re.search(rf"\b{i}\b", where) for i in own)  # else it is the statement's
         return f"{head}{match.group(2)}({body}{where})" if inside else f"{head}{match.group(2)}({body}){where}"
 
-    body = r"\s+(?![\s(])([^\n;]*?)(\s+where\b[^\n;]*?)?(?=\s+for\b|[;\n]|$)"
+    body = r"\s*(?![\s({=])([^\n;]*?)(\s+where\b[^\n;]*?)?(?=\s+for\b|[;\n]|$)"
     text = re.sub(rf"\b({_REDUCTIONS})(\[[^\[\]]*\]){body}", bracketed, text)
     left = set(_indices(text.partition("=")[0]))
 
@@ -157,7 +158,14 @@ def by_where(text: str) -> str:
 
 
 def by_words(text: str) -> str:
-    """`a && b` is `a and b`, `a mod b` is `a % b`, `!a` is `not a`."""
+    """`a && b` is `a and b`, `a mod b` is `a % b`, `|a|` is `abs(a)`, `|=` is `any=`, `exp a[i]` is `exp(a[i])`."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    text = re.sub(r"^(\s*)(?:let|var|val|const|auto)\s+", r"\1", text, flags=re.MULTILINE)
+    text = re.sub(r"([=+*/(,-]\s*)\|([^|\n]+)\|", r"\1abs(\2)", text)
+    text = re.sub(rf"^(\s*{NAME}(?:\[[^\[\]]*\])?\s*)([|&])=(?!=)", _by_bits, text, flags=re.MULTILINE)
+    text = re.sub(rf"(?<![\w.])({'|'.join(FUNCTIONS)})\s+({ACCESS})", r"\1(\2)", text)
+    text = re.sub(r",\s*pad\s*=", "; pad=", text)
+    text = re.sub(r";(\s*;)+", ";", text).rstrip("; ")
     text = re.sub(r"\s*&&\s*", " and ", text)
     text = re.sub(r"\s*\|\|\s*", " or ", text)
     text = re.sub(r"\s+mod\s+", " % ", text)
@@ -165,11 +173,20 @@ def by_words(text: str) -> str:
     return re.sub(r"!(?!=)\s*(?=[\w(])", "not ", text)
 
 
+def _by_bits(match: re.Match[str]) -> str:
+    return f"{match.group(1)}{'any' if match.group(2) == '|' else 'all'}="
+
+
 def by_ranges(text: str) -> str:
     """`for i = 0:4`, `for i in [0, 4)`, `for 0 <= i < 4`, `where i in 0:4` and `, i in 0:4` are `for i in 0:4`."""
     text = re.sub(rf"\bfor\s+({NAME})\s*=\s*", r"for \1 in ", text)
     text = re.sub(r"\bin\s*\[\s*([^\[\],;\n]+),\s*([^\[\],;\n]+)\)", r"in \1:\2", text)
     text = re.sub(rf"\bfor\s+(\w+)\s*<=\s*({NAME})\s*<\s*([\w+*-]+)", r"for \2 in \1:\3", text)
+    text = re.sub(rf"\bfor\s+({NAME})\s*<\s*([\w+*-]+)", r"for \1 in 0:\2", text)
+    reduced = rf"(?<![\w.])({_REDUCTIONS})\[\s*"
+    text = re.sub(rf"{reduced}(\w+)\s*<=\s*({NAME})\s*<\s*([^\[\],<=]+)\]", r"\1[\3 in \2:\4]", text)
+    text = re.sub(rf"{reduced}({NAME})\s*<\s*([^\[\],<=]+)\]", r"\1[\2 in 0:\3]", text)
+    text = re.sub(rf"{reduced}({NAME})\s*=\s*([^\[\],<=]+:[^\[\],<=]+)\]", r"\1[\2 in \3]", text)
     text = re.sub(rf"\bwhere\s+(?={NAME}\s+in\s)", "for ", text)
     text = re.sub(rf"\s*\(\s*({NAME}\s+in\s+[^()\n;]+)\)\s*$", r" for \1", text, flags=re.MULTILINE)
     if not re.search(r"\bfor\b|\[[^\[\]]*\bin\b", text):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # the front end's own data
 GivenNames: TypeAlias = str | Iterable[str] | None
 # Steps of a loop whose values a derivative keeps at once, unless it is said otherwise.
 STEPS_KEPT = 100
+# Constants by names that they have elsewhere; here these are inputs.
+_CONSTANTS = {"nan": "nan", "inf": "inf", "infinity": "inf", "pi": "pi", "true": "True", "false": "False"}
 
 
 class Definition:
@@ -63,6 +65,9 @@ class Definition:
             from polyker.poly.binding.declaring import size_from_extent
 
             name = str(error.values["name"])
+            constant = _CONSTANTS.get(name.lower())
+            if constant is not None:
+                raise advised(error, f"the constant is written `{constant}`; of an argument, give `{name}`") from None
             text = size_from_extent(self.program, name)
             if text is None:
                 raise

@@ -113,7 +113,12 @@ KERNEL_DTYPE = register("PK731", DTypeError, "`{name}` is {given}, the kernel wa
 SIZE_CONFLICT = register(
     "PK732", ShapeError, "size `{size}` is {first} by {first_place}, and {second} by {second_place}"
 )
-SIZE_MISSING = register("PK733", ArgumentError, "size `{size}` is not known", "give it by keyword: `{size}=...`")
+SIZE_MISSING = register(
+    "PK733",
+    ArgumentError,
+    "size `{size}` is not known",
+    "give it by keyword: `{size}=...`, or declare it as the extent of an argument, such as f(X: [{size}]) -> Y:",
+)
 BAD_SIZE = register("PK734", ArgumentError, "size `{size}` is {value}, not an integer of 0 or more, below 2^62")
 TOO_LARGE = register(
     "PK735", ShapeError, "`{name}` of shape {shape} and type {dtype} reaches over {bytes} bytes; the limit is 2^62"

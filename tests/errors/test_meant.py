@@ -37,6 +37,9 @@ MEANT: list[tuple[Callable[[], object], str]] = [
     (lambda: pk.options(thread=2), "did you mean `threads`?"),
     (lambda: setattr(pk.options, "determinstic", True), "did you mean `deterministic`?"),
     (lambda: pk.einsum("ij,jk->ik", A, B, optimise=True), "did you mean `optimize`?"),
+    (lambda: mm.compile(A, B, dtype="f64"), "did you mean `acc`?"),
+    (lambda: pk.op("Y[i] = where(X[i] > 0, X[i], NaN)").infer(pk.f32[3]), "written `nan`"),
+    (lambda: pk.op("Y[i] = X[i] and true").infer(X=pk.f32[3]), "written `True`"),
     # Types.
     (lambda: mm.compile(A=np.float32, B=B), "pk.f32[64, 32]"),
     (lambda: mm.compile(A=pk.f32, B=B), 'pk.f32["M", "K"]'),
