@@ -94,7 +94,9 @@ def argument_type(value: object, name: str) -> TensorType:
             return parse_type(str.__str__(cast(str, value)))
         except ValueError:
             if (element := dtype_of(value)) is None:
-                raise failure(BAD_TYPE, name=name, value=printed(value), hint=_mended(str(value))) from None
+                raise failure(
+                    BAD_TYPE, name=name, value=printed(value), hint=_mended(exact_text(value) or "")
+                ) from None
             raise _alone(name, element) from None
     if type(value) is not np.ndarray and (element := dtype_of(value)) is not None:
         raise _alone(name, element)

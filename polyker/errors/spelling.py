@@ -9,7 +9,8 @@ KEYWORDS = {
     "num_threads": "threads", "n_threads": "threads", "nthreads": "threads", "n_jobs": "threads", "num_workers": "threads",
     "workers": "threads", "device": "target", "backend": "target", "arch": "target", "platform": "target", "dst": "out",
     "output": "out", "result": "out", "accumulator": "acc", "acc_dtype": "acc", "acc_type": "acc", "accumulate": "acc",
-    "accum": "acc", "dtype": "acc", "fast": "fastmath", "unsafe_math": "fastmath", "specialise": "specialize", "reproducible": "deterministic",
+    "accum": "acc", "dtype": "acc", "fast": "fastmath", "unsafe_math": "fastmath", "specialise": "specialize",
+    "reproducible": "deterministic",
     "time_limit": "timeout", "maxsize": "cache_size", "workspace": "scratch_bytes",
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from polyker.errors.base import failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_DIMENSION
-from polyker.errors.given import exact_text, integer, printed, type_name
+from polyker.errors.given import exact_text, integer, is_a, printed, type_name
 from polyker.errors.tracebacks import api_boundary
 from polyker.process.jobs import load
 from polyker.structs import PartlyCompared
@@ -172,13 +172,13 @@ def dtype_of(value: object) -> DType | None:
 
     That is one of polyker's or its name, one of NumPy's, torch's or JAX's or its full name, or a Python type of numbers.
     """
-    if isinstance(value, DType):
+    if is_a(value, DType):
         return value
     text = exact_text(value)
     if text is not None:
         return DTYPES.get(TYPE_NAMES.get(text, text) if _FULL.match(text) else text)
     try:
-        if isinstance(value, np.dtype) or (isinstance(value, type) and _is_number(value)):
+        if is_a(value, np.dtype) or (is_a(value, type) and _is_number(value)):
             found: Any = value
             return from_numpy(np.dtype(found))
         module, _, name = str(value).rpartition(".") if type_name(value) == "dtype" else ("", "", "")
