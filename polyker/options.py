@@ -17,7 +17,7 @@ from msgspec import Struct
 from polyker.errors.base import escape, failure
 from polyker.errors.calls import BAD_OPTION, UNKNOWN_OPTION
 from polyker.errors.given import exact_text, integer, is_a, number, printed
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.errors.tracebacks import api_boundary
 from polyker.ir.dtypes import DType, dtype_of
 from polyker.process.jobs import load
@@ -101,7 +101,7 @@ def _checked(name: str, value: object) -> object:
     """Return an option's value in its stored form, or raise ArgumentError naming what is accepted."""
     rule = _RULES.get(name)
     if rule is None:
-        raise failure(UNKNOWN_OPTION, name=name, meant=did_you_mean(name, NAMES), known=", ".join(NAMES))
+        raise failure(UNKNOWN_OPTION, name=name, meant=suggestion(name, NAMES), known=", ".join(NAMES))
     stored = rule.stored(value)
     if stored is UNSET:
         raise failure(BAD_OPTION, name=name, value=printed(value), accepted=rule.accepted)
@@ -255,7 +255,7 @@ class Settings:
     def __getattr__(self, name: str) -> Any:
         if name in NAMES:
             return getattr(self.current, name)
-        meant = f"{did_you_mean(name, NAMES)}options: {', '.join(NAMES)}"
+        meant = f"{suggestion(name, NAMES)}options: {', '.join(NAMES)}"
         raise AttributeError(f"there is no option {escape(name)!r}; {meant}", name=name, obj=self)
 
     @api_boundary

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from polyker.errors.base import ArgumentError, PolykerError, advised, failure
 from polyker.errors.calls import MISSING, NO_SUCH_SIZE, NOT_AN_OPERATOR
 from polyker.errors.given import is_a, type_name
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
 from polyker.record.records import Signature
@@ -44,7 +44,7 @@ class Definition:
         self.text, self.fixed, self.signature, self._program = text, dict(fixed), signature, program
         for name in fixed:
             if name not in signature.sizes:
-                meant, known = did_you_mean(name, signature.sizes), ", ".join(signature.sizes) or "none"
+                meant, known = suggestion(name, signature.sizes), ", ".join(signature.sizes) or "none"
                 raise failure(NO_SUCH_SIZE, name=name, meant=meant, sizes=known)
         self.identity = (
             _identity(text, fixed) if text is not None else digest("program", program, sorted(fixed.items()))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from polyker.api.targets import target_named
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_SUCH_SIZE
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.explain.explain import explain
 from polyker.explain.rates import measured as measured_rates
 from polyker.explain.rates import stored
@@ -36,7 +36,7 @@ def explained(subject: ExplainedKernel, sizes: Mapping[str, int]) -> Explanation
     values = {}
     for name, value in sizes.items():
         if name not in symbols:
-            meant, known = did_you_mean(name, symbols), ", ".join(symbols) or "none"
+            meant, known = suggestion(name, symbols), ", ".join(symbols) or "none"
             raise failure(NO_SUCH_SIZE, name=name, meant=meant, sizes=known)
         values[symbols[name]] = size_value(name, value)
     return _explained(subject, values)

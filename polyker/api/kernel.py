@@ -18,7 +18,7 @@ from polyker.errors.base import PolykerError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, SIZE_CONFLICT
 from polyker.errors.codegen import NO_RESOURCES
 from polyker.errors.given import exact_text, is_a, printed
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.errors.tracebacks import api_boundary, api_class, hide_frames
 from polyker.options import checked_seconds, default_of, is_given, split_keywords
 from polyker.process.jobs import load
@@ -95,7 +95,7 @@ class Kernel(Direct):
         if name is None or name not in artifact.stages:
             stages = [s for s in STAGES if s in artifact.stages or (s == "asm" and "ptx" not in artifact.stages)]
             shown = printed(stage) if name is None else name
-            meant = did_you_mean(shown, stages)
+            meant = suggestion(shown, stages)
             raise failure(NO_STAGE, stage=shown, target=self.target, meant=meant, stages=", ".join(stages))
         return artifact.stages[name]
 

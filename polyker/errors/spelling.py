@@ -39,7 +39,7 @@ def meant_name(word: str, candidates: Iterable[str], elsewhere: Mapping[str, str
     return found if found in known else near(word, known)
 
 
-def did_you_mean(word: str, candidates: Iterable[str], elsewhere: Mapping[str, str] = KEYWORDS) -> str:
+def suggestion(word: str, candidates: Iterable[str], elsewhere: Mapping[str, str] = KEYWORDS) -> str:
     """Return the beginning of a hint that names what was meant, the empty text where nothing is like it."""
     found = meant_name(word, candidates, elsewhere)
     return "" if found is None else f"did you mean `{found}`? "

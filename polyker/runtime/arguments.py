@@ -24,7 +24,7 @@ from polyker.errors.calls import (
     UNKNOWN_NAME,
 )
 from polyker.errors.given import integer, is_a, printed, shown, type_name
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.options import NAMES
 from polyker.record.records import Signature
@@ -65,7 +65,7 @@ def matched(
 def _unknown(signature: Signature, name: str) -> PolykerError:
     """Return the error for a keyword that is neither the program's nor an option here."""
     known, sizes = names(signature.parameters), names(signature.sizes)
-    meant = did_you_mean(name, (*signature.parameters, *signature.sizes, *_KEYWORDS, *NAMES))
+    meant = suggestion(name, (*signature.parameters, *signature.sizes, *_KEYWORDS, *NAMES))
     return failure(UNKNOWN_NAME, name=name, meant=meant, parameters=known, sizes=sizes, options=", ".join(NAMES))
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from polyker.errors.base import failure
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.ir.instructions import most_terms
 from polyker.machine.known import facts_of, gpus, instruction_sets, known, with_facts
 from polyker.machine.model import Cache, Target
@@ -95,5 +95,5 @@ def target(name: str | Target = "cpu") -> Target:
 
     if name == "cuda":
         raise failure(NO_CUDA, reason="it has to be asked what it is", known=", ".join(gpus()))
-    meant = did_you_mean(name, ("cpu", "cuda", *known(), *gpus()), _ELSEWHERE)
+    meant = suggestion(name, ("cpu", "cuda", *known(), *gpus()), _ELSEWHERE)
     raise failure(UNKNOWN_TARGET, name=name, meant=meant, known=", ".join((*instruction_sets(), *gpus())))

@@ -37,7 +37,7 @@ from polyker.errors.calls import (
     OUT_SHAPE,
 )
 from polyker.errors.given import exact_text, is_a, printed, text_of, type_name
-from polyker.errors.spelling import did_you_mean
+from polyker.errors.spelling import suggestion
 from polyker.ir.dtypes import DType, from_numpy
 from polyker.process.jobs import load
 from polyker.runtime.arguments import out_operand
@@ -151,7 +151,7 @@ def _quick_key(operands: tuple[Any, ...], optimize: Any) -> Any:
 def _rules(kwargs: Mapping[str, Any]) -> Rules:
     unknown = [name for name in kwargs if name not in _KEYWORDS]
     if unknown:
-        meant = did_you_mean(unknown[0], ("out", "optimize", *_KEYWORDS))
+        meant = suggestion(unknown[0], ("out", "optimize", *_KEYWORDS))
         hint = f"{meant}keywords: out, optimize, {', '.join(_KEYWORDS)}"
         raise failure(EINSUM_ARGUMENT, problem=f"got an unexpected keyword argument '{unknown[0]}'", hint=hint)
     dtype = kwargs.get("dtype")
