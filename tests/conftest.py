@@ -44,6 +44,7 @@ def _quick_tests_make_no_machine_code(request: pytest.FixtureRequest) -> None:
 def pytest_collection_finish() -> None:
     """Keep what the collection of some ten thousand tests made out of every later search for garbage."""
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)  # what a compile makes is freed without a search: most of it is in no cycle
 
 
 @pytest.fixture

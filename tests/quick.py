@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ SLOW = (
 )
 
 
+@cache
 def may_be_quick(path: Path) -> bool:
     """Whether a file or folder has quick tests, or may have some further down."""
     if not path.is_relative_to(HERE):

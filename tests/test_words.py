@@ -26,8 +26,6 @@ GLOSSARY = {
 }
 WORDS = {re.compile(rf"\b(?:{old})\b", re.I): new for old, new in GLOSSARY.items()}
 NAMES = {re.compile(rf"(?:^|_)(?:{old.replace(' ', '_')})(?:_|$)", re.I): new for old, new in GLOSSARY.items()}
-# Names of all classes of the product; an alias of a type may not have one of these either.
-CLASSES = {n.name for p in SOURCES for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.ClassDef)}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -99,14 +97,16 @@ def test_docstrings_and_names_use_the_words_of_the_field(path):
 
 
 def test_no_class_name_stands_twice():
-    places: dict[str, list[str]] = {}
+    classes: dict[str, set[str]] = {}
+    aliases: dict[str, set[str]] = {}
     for path in SOURCES:
-        tree = ast.parse(path.read_text())
-        aliases = [
-            n.target.id for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.annotation) == "TypeAlias"
-        ]
-        for name in {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)} | {
-            a for a in aliases if a in CLASSES
-        }:
-            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
+        tree, place = ast.parse(path.read_text()), str(path.relative_to(ROOT))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, set()).add(place)
+        for node in tree.body:
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+                aliases.setdefault(node.target.id, set()).add(place)
+    # An alias of a type may not have the name of a class either.
+    places = {name: sorted(found | aliases.get(name, set())) for name, found in classes.items()}
     assert not {name: found for name, found in places.items() if len(found) > 1}

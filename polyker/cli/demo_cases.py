@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import resources
@@ -161,7 +162,8 @@ def scale_down(sizes: Mapping[str, int], shapes: list[list[str]], elements: int)
     def total(s: dict[str, int]) -> int:
         return sum(math.prod(_extent(d, s) for d in dims) for dims in shapes)
 
-    return next((s for s in map(scaled, _FACTORS) if total(s) <= elements), scaled(_FACTORS[-1]))
+    first = bisect_left(_FACTORS, -elements, key=lambda factor: -total(scaled(factor)))
+    return scaled(_FACTORS[min(first, len(_FACTORS) - 1)])
 
 
 _FACTORS = [f / 2048 for f in range(2048, 0, -1)]
