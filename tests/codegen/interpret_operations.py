@@ -40,7 +40,9 @@ def combine(op: str, x: Array, y: Array) -> Array:
 
 def apply(op: str, args: list[Array], dtype: DType) -> Array:
     """Return the value of an operation, of type `dtype`."""
-    return np.asarray(_apply(op, args)).astype(dtype.numpy, copy=False)
+    binary = _BINARY.get(op) if len(args) == 2 else None
+    found = np.asarray(_apply(op, args) if binary is None else binary(*args))
+    return found if found.dtype == dtype.numpy else found.astype(dtype.numpy)
 
 
 def _apply(op: str, args: list[Array]) -> Any:

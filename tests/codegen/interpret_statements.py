@@ -220,7 +220,7 @@ class Interpreter(ABC):
     def _serial(self, loop: For, env: dict[str, Array]) -> None:
         var, hi = self.value(loop.lo, env), self.value(loop.hi, env)
         outer, count = self.mask, 0
-        while (alive := self._active() & (var < hi)).any():
+        while (alive := var < hi) if outer is None else (alive := outer & (var < hi)).any():
             if outer is not None:
                 self.mask = np.broadcast_to(alive, outer.shape)
             self.block(loop.body, {**env, loop.var: np.asarray(var)})
@@ -240,19 +240,24 @@ class Interpreter(ABC):
         """Return checked indices: 0-d each, or one a lane in those that differ in lanes, whose inactive ones' are 0."""
         values = [self.value(i, env) for i in indices]
         shape = self.arrays[name].shape
+        everywhere = active is _TRUE
         for axis, (value, extent) in enumerate(zip(values, shape, strict=True)):
-            if value.ndim == 0 and 0 <= value < extent:
+            if value.ndim == 0 and 0 <= int(value) < extent:
                 continue
             wrong = (value.view(np.uint64) >= extent) & active  # negative ones are large without a sign
             if wrong.any():
                 seen = _spread(value, wrong.shape)[wrong].flat[0]
                 raise InternalError(f"index {seen} is outside axis {axis} of {name!r} with shape {shape}")
         if any(v.ndim for v in values):
-            return tuple(values) if active.all() else tuple(np.where(active, v, 0) if v.ndim else v for v in values)
+            return (
+                tuple(values)
+                if everywhere or active.all()
+                else tuple(np.where(active, v, 0) if v.ndim else v for v in values)
+            )
         if name in self.swizzles:  # in launches alone: no vector loop is around
             at = self.swizzles[name].place(int(np.ravel_multi_index([int(v) for v in values], shape)))
             return tuple(np.asarray(n) for n in np.unravel_index(at, shape))
-        return tuple(v if active.any() else np.zeros((), np.int64) for v in values)
+        return tuple(values) if everywhere or active.any() else (np.zeros((), np.int64),) * len(values)
 
     def copied(self, copy: Copy, env: dict[str, Array]) -> Iterator[tuple[tuple[Array, ...], Array]]:
         """Yield the indices that a copy writes to, checked, and the values."""
@@ -286,13 +291,15 @@ class Interpreter(ABC):
         if load.predicate is not None:
             active = active & self.value(load.predicate, env)
         array = self.arrays[load.buffer]
-        if not active.any():
+        everywhere = active is _TRUE
+        if load.predicate is not None and not active.any():
             value = np.zeros(active.shape, array.dtype)
         else:
             at = self._indices(load.buffer, load.indices, env, active)
             if self.watch is not None:
                 self.watch(load.buffer, at, write=False)
-            if load.buffer in self.defined and (~self.defined[load.buffer][at] & active).any():
+            there = self.defined[load.buffer][at] if load.buffer in self.defined else _TRUE
+            if there is not _TRUE and not (there.all() if everywhere else (there | ~active).all()):
                 raise InternalError(f"read of an undefined element of {load.buffer!r} at {[a.tolist() for a in at]}")
             value = array[at]
             if np.ndim(value) or active.ndim:
@@ -303,11 +310,9 @@ class Interpreter(ABC):
 
     def _store(self, stmt: Store, env: dict[str, Array]) -> None:
         active = self._active()
-        if not active.any():
-            return
         at = self._indices(stmt.buffer, stmt.indices, env, active)
-        uniform = all(self._uniform(i, env) for i in stmt.indices)
-        if uniform and self.mask is not None:
+        uniform = self.mask is not None and all(self._uniform(i, env) for i in stmt.indices)
+        if uniform:
             first = np.flatnonzero(self.mask)[0]
             at = tuple(a[first] if a.ndim else a for a in at)
             if self._reduce(stmt, at, env):
@@ -370,14 +375,14 @@ class Interpreter(ABC):
 
     def value(self, expr: KExpr, env: Mapping[str, Array]) -> Array:
         """Return the value: 0-d, or one element a lane."""
+        if type(expr) is Var:  # the most frequent
+            return env[expr.name]
         match expr:
+            case Op(op=op, args=args, dtype=dtype):
+                return apply(op, [self.value(a, env) for a in args], dtype)
             case Const(value=value, dtype=dtype):
                 # Of other numbers equal ones may differ in their sign.
                 return _whole(value, dtype) if isinstance(value, int) else np.asarray(value, dtype.numpy)
-            case Var(name=name):
-                return env[name]
-            case Op(op=op, args=args, dtype=dtype):
-                return apply(op, [self.value(a, env) for a in args], dtype)
             case Convert(arg=arg, dtype=dtype):
                 return convert(self.value(arg, env), dtype)
             case Load():

@@ -37,6 +37,7 @@ from polyker.cost.operation_cost import takes_pairs
 from polyker.ir.layout import DENSE
 from tests.artifacts import compiled_to
 from tests.codegen.support import check_same
+from tests.covering import pairs
 from tests.schedule.support import case
 
 TERMS = {
@@ -102,9 +103,7 @@ def test_symbolic_sizes_and_other_processors_stay() -> None:
     assert checked(found, target("aarch64-linux-gnu")) is found
 
 
-@pytest.mark.parametrize("op", ["max", "min"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize(("term", "dtype", "op"), pairs([*TERMS], ["f4", "f8"], ["max", "min"]))
 def test_results_are_the_same_whatever_the_inputs_hold(term: str, dtype: str, op: str) -> None:
     rng = np.random.default_rng(len(term))
     A, B = rng.standard_normal((61, 40)).astype(dtype), rng.standard_normal((40, 83)).astype(dtype)

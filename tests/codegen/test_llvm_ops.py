@@ -1,9 +1,12 @@
 """Every operation on every element type: machine code against NumPy, scalar and vector, extremes included."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from msgspec import Struct
 
-from polyker.codegen.ir.kernel import Const, Convert, For, KernelIR, Load, LoopKind, Op, Store
+from polyker.codegen.ir.kernel import Const, Convert, For, KernelIR, KExpr, Load, LoopKind, Op, Store
 from polyker.codegen.ir.verify import verify
 from polyker.errors import InternalError
 from polyker.ir.dtypes import DTYPES, DType, bool_, c64, f16, f32, f64, i32, i64
@@ -39,13 +42,30 @@ def samples(dtype: DType, count: int = 75, seed: int = 0) -> np.ndarray:
         return np.concatenate([special, rest])[:count].astype(kind)
 
 
+class Made(Struct):
+    """Elements that `make` computes from those of inputs."""
+
+    make: Callable[..., KExpr]
+    inputs: list[DType]
+    result: DType
+    data: list[np.ndarray] = []
+
+
 def elementwise(make, inputs: list[DType], result: DType, lanes: int) -> KernelIR:
-    """`R[i] = make(A[i], B[i], ...)` in vectors of `lanes`, the last one masked; one lane: a scalar loop."""
-    names = [f"A{k}" for k in range(len(inputs))]
-    buffers = [vector_buffer(n, d, writable=False) for n, d in zip(names, inputs, strict=True)]
-    buffers.append(vector_buffer("R", result))
+    """`R[i] = make(A0[i], A1[i], ...)` in vectors of `lanes`, the last one masked; one lane: a scalar loop."""
+    return together({"": Made(make, inputs, result)}, lanes)
+
+
+def together(made: dict[str, Made], lanes: int) -> KernelIR:
+    """Several of these in one loop; a name stands at the end of those of its buffers."""
     at = (V("j") if lanes > 1 else V("i"),)
-    body = (Store("R", at, make(*[Load(n, at, d) for n, d in zip(names, inputs, strict=True)])),)
+    buffers, body = [], ()
+    for end, one in made.items():
+        names = [f"A{k}{end}" for k in range(len(one.inputs))]
+        buffers += [vector_buffer(n, d, writable=False) for n, d in zip(names, one.inputs, strict=True)]
+        buffers.append(vector_buffer(f"R{end}", one.result))
+        value = one.make(*[Load(n, at, d) for n, d in zip(names, one.inputs, strict=True)])
+        body += (Store(f"R{end}", at, value),)
     if lanes > 1:
         hi = index("minimum", "N", index("add", "i", lanes))
         body = (For("j", V("i"), hi, body, kind=LoopKind.VECTOR, lanes=lanes),)
@@ -53,10 +73,17 @@ def elementwise(make, inputs: list[DType], result: DType, lanes: int) -> KernelI
 
 
 def check(make, inputs: list[DType], result: DType, data: list[np.ndarray], lanes=(1, 8), targets=TARGETS) -> None:
-    size = len(data[0])
+    check_all([Made(make, inputs, result, data)], lanes, targets)
+
+
+def check_all(made: list[Made], lanes=(1, 8), targets=TARGETS) -> None:
+    """Check several in one kernel: most of the time goes into its compilation."""
+    named = {f"_{n}": one for n, one in enumerate(made)}
+    size = len(made[0].data[0])
+    arrays = {f"A{k}{end}": d for end, one in named.items() for k, d in enumerate(one.data)}
+    arrays |= {f"R{end}": np.zeros(size, one.result.numpy) for end, one in named.items()}
     for count in lanes:
-        kernel = elementwise(make, inputs, result, count)
-        arrays = {f"A{k}": d for k, d in enumerate(data)} | {"R": np.zeros(size, result.numpy)}
+        kernel = together(named, count)
         for name in targets:
             check_same(kernel, arrays, {"N": size}, name)
 
@@ -76,56 +103,55 @@ def unary(op: str, dtype: DType, result: DType | None = None):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@pytest.mark.parametrize(
-    "op", ["add", "sub", "mul", "floordiv", "mod", "fmod", "minimum", "maximum", "lt", "le", "eq", "ne", "pow"]
-)
-def test_integer_operations_are_numpys(op, dtype):
-    result = bool_ if op in ("lt", "le", "eq", "ne") else dtype
-    check(binary(op, dtype, result), [dtype, dtype], result, pairs(dtype), targets=["cpu"])
+def test_integer_operations_are_numpys(dtype):
+    made = []
+    for op in ("add", "sub", "mul", "floordiv", "mod", "fmod", "minimum", "maximum", "lt", "le", "eq", "ne", "pow"):
+        result = bool_ if op in ("lt", "le", "eq", "ne") else dtype
+        made.append(Made(binary(op, dtype, result), [dtype, dtype], result, pairs(dtype)))
+    check_all(made, targets=["cpu"])
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@pytest.mark.parametrize("op", ["neg", "abs", "sign", "floor", "trunc", "relu", "popcount"])
-def test_integer_functions_are_numpys(op, dtype):
-    check(unary(op, dtype), [dtype], dtype, [samples(dtype)], targets=["cpu"])
+def test_integer_functions_are_numpys(dtype):
+    ops = ("neg", "abs", "sign", "floor", "trunc", "relu", "popcount")
+    check_all([Made(unary(op, dtype), [dtype], dtype, [samples(dtype)]) for op in ops], targets=["cpu"])
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 8, 64, -1, -2, -5, 0])
-def test_division_by_a_constant_floors(divisor, dtype):
-    if divisor < 0 and dtype.kind == "u":
-        return
-    for op in ("floordiv", "mod"):
-        check(
-            lambda x, op=op: Op(op, (x, Const(divisor, dtype)), dtype),
-            [dtype],
-            dtype,
-            [samples(dtype)],
-            targets=["cpu"],
-        )
+def test_division_by_a_constant_floors(dtype):
+    divisors = [1, 2, 3, 7, 8, 64, 0] if dtype.kind == "u" else [1, 2, 3, 7, 8, 64, -1, -2, -5, 0]
+    made = [
+        Made(lambda x, op=op, by=by: Op(op, (x, Const(by, dtype)), dtype), [dtype], dtype, [samples(dtype)])
+        for by in divisors
+        for op in ("floordiv", "mod")
+    ]
+    check_all(made, targets=["cpu"])
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize(
-    "op", ["add", "sub", "mul", "div", "floordiv", "mod", "minimum", "maximum", "lt", "le", "gt", "ge", "eq", "ne"]
-)
-def test_float_operations_are_numpys(op, dtype):
-    if dtype.name == "bf16" and op in ("floordiv", "mod"):
-        pytest.skip("ml_dtypes' own rule differs in the sign of zero")
-    result = bool_ if op in ("lt", "le", "gt", "ge", "eq", "ne") else dtype
-    kernel_data = pairs(dtype)
-    if op in ("minimum", "maximum"):  # which zero comes out is not defined
-        kernel_data = [np.where(d == 0, np.zeros((), d.dtype), d) for d in kernel_data]
-    check(binary(op, dtype, result), [dtype, dtype], result, kernel_data, targets=TARGETS if op != "mod" else ["cpu"])
+def test_float_operations_are_numpys(dtype):
+    made = {}
+    for op in "add sub mul div floordiv mod minimum maximum lt le gt ge eq ne".split():
+        if dtype.name == "bf16" and op in ("floordiv", "mod"):
+            continue  # ml_dtypes' own rule differs in the sign of zero
+        result = bool_ if op in ("lt", "le", "gt", "ge", "eq", "ne") else dtype
+        data = pairs(dtype)
+        if op in ("minimum", "maximum"):  # which zero comes out is not defined
+            data = [np.where(d == 0, np.zeros((), d.dtype), d) for d in data]
+        made[op] = Made(binary(op, dtype, result), [dtype, dtype], result, data)
+    check_all([one for op, one in made.items() if op != "mod"], targets=TARGETS[1:])
+    check_all([*made.values()], targets=TARGETS[:1])
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("op", ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "sqrt"])
-def test_float_functions_are_numpys(op, dtype):
-    data = samples(dtype)
-    if op in ("relu", "sign"):  # which zero comes out is not defined
-        data = np.where(data == 0, np.zeros((), data.dtype), data)
-    check(unary(op, dtype), [dtype], dtype, [data])
+def test_float_functions_are_numpys(dtype):
+    made = []
+    for op in ("neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "sqrt"):
+        data = samples(dtype)
+        if op in ("relu", "sign"):  # which zero comes out is not defined
+            data = np.where(data == 0, np.zeros((), data.dtype), data)
+        made.append(Made(unary(op, dtype), [dtype], dtype, [data]))
+    check_all(made)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -178,9 +204,10 @@ def test_the_magnitude_of_a_complex_number_neither_overflows_nor_underflows(dtyp
     np.testing.assert_allclose(found, np.abs(data), rtol=4 * np.finfo(found.dtype).eps)
 
 
-@pytest.mark.parametrize("op", ["add", "mul", "minimum", "maximum", "and", "or", "eq", "ne", "lt", "ge"])
-def test_bool_operations_are_numpys(op):
-    check(binary(op, bool_), [bool_, bool_], bool_, [samples(bool_, 40), samples(bool_, 40, 1)], lanes=(1, 8, 16))
+def test_bool_operations_are_numpys():
+    ops = ("add", "mul", "minimum", "maximum", "and", "or", "eq", "ne", "lt", "ge")
+    data = [samples(bool_, 40), samples(bool_, 40, 1)]
+    check_all([Made(binary(op, bool_), [bool_, bool_], bool_, data) for op in ops], lanes=(1, 8, 16))
 
 
 def test_where_selects_lane_by_lane():
@@ -196,14 +223,16 @@ def in_range(data: np.ndarray, to: DType) -> np.ndarray:
 
 
 @pytest.mark.parametrize("source", list(DTYPES.values()), ids=str)
-@pytest.mark.parametrize("to", list(DTYPES.values()), ids=str)
-def test_conversions_are_numpys_astype(source, to):
-    data = samples(source)
-    if source.kind in "fc" and to.is_integer:
-        data = in_range(data, to)
-        if source.name in ("f16", "bf16") and to.itemsize <= 2:
-            data = np.clip(data, -100 if to.kind == "i" else 0, 100).astype(data.dtype)
-    check(lambda x: Convert(x, to), [source], to, [data], targets=["cpu", "cpu:x86-64-v2"])
+def test_conversions_are_numpys_astype(source):
+    made = []
+    for to in DTYPES.values():
+        data = samples(source)
+        if source.kind in "fc" and to.is_integer:
+            data = in_range(data, to)
+            if source.name in ("f16", "bf16") and to.itemsize <= 2:
+                data = np.clip(data, -100 if to.kind == "i" else 0, 100).astype(data.dtype)
+        made.append(Made(lambda x, to=to: Convert(x, to), [source], to, [data]))
+    check_all(made, targets=["cpu", "cpu:x86-64-v2"])
 
 
 def test_every_half_and_every_bfloat_converts_to_float_and_back():

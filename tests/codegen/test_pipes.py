@@ -20,6 +20,7 @@ from polyker.machine.model import Target
 from polyker.structs import replace
 from tests.codegen.interpret import run as interpret
 from tests.codegen.support import build, call, index
+from tests.covering import each
 from tests.passes import emit
 
 TEXTS = {
@@ -51,8 +52,7 @@ def both(text: str, kind: object, rows: int = 61, terms: int = 70, columns: int 
     return one, two
 
 
-@pytest.mark.parametrize("kind", [pk.f32, pk.f64])
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(("name", "kind"), each([*TEXTS], [pk.f32, pk.f64]))
 def test_results_are_the_same_bits(name: str, kind: object) -> None:
     rng = np.random.default_rng(len(name))
     dtype = "f4" if kind is pk.f32 else "f8"

@@ -11,7 +11,7 @@ import polyker as pk
 from tests.export.cross import PLACES, missing, run
 from tests.export.operators import CASES, FEW
 
-# Ten of a target, and what was wrong on one of them before.
+# Ten, and what was wrong on one target before.
 TAKEN = FEW[:11]
 
 
@@ -20,11 +20,10 @@ def test_operators_are_right_on(name: str) -> None:
     reason = missing(name)
     if reason is not None:
         pytest.skip(reason)
-    wrong = {}
-    for one in TAKEN:
-        if one not in PLACES[name].skipped:
-            wrong[one] = run(CASES[one], name).wrong
-    assert len(wrong) >= 8
+    # Every other one, those of the next target of the same processor the others; this one has no other.
+    taken = TAKEN if name.startswith("armv7") else TAKEN[list(PLACES).index(name) % 2 :: 2]
+    wrong = {one: run(CASES[one], name).wrong for one in taken if one not in PLACES[name].skipped}
+    assert len(wrong) >= len(TAKEN) // 2
     assert not {one: told for one, told in wrong.items() if told}
 
 

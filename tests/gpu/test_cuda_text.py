@@ -9,6 +9,7 @@ import pytest
 import polyker as pk
 from polyker.errors import ArgumentError, BackendUnavailable
 from polyker.runtime.cuda import driver as cuda_driver
+from tests.covering import few
 from tests.gpu.support import needs_nvcc
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -97,8 +98,7 @@ def test_nvcc_has_nothing_to_remark(text, types, tmp_path):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("arch", ["cuda:sm_80", "cuda:sm_90a"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "arch"), few([*FAMILIES], ["cuda:sm_80", "cuda:sm_90a"], 1))
 def test_nvcc_compiles_one_kernel_of_each_family_without_spills(family, arch):
     text, types = FAMILIES[family]
     kernel = pk.op(text).compile(*types, target=arch)

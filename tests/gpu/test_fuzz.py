@@ -3,7 +3,7 @@
 from tests.fuzz.campaign import Campaign
 from tests.gpu.support import needs_compiler
 
-CASES = 15
+CASES = 10
 
 
 @needs_compiler

@@ -11,6 +11,7 @@ from polyker.errors import InternalError
 from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
+from tests.covering import few
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 from tests.gpu.test_across import without
@@ -82,10 +83,9 @@ def launches(kernel):
 
 
 @needs_compiler
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("rows, columns", [(5, 700), (13, 65), (1, 64), (30, 129)])
-def test_statements_that_share_a_row_are_one_launch(family, rows, columns):
-    arrays = arguments(family, rows, columns)
+@pytest.mark.parametrize(("family", "shape"), few([*FAMILIES], [(5, 700), (13, 65), (1, 64), (30, 129)], 2))
+def test_statements_that_share_a_row_are_one_launch(family, shape):
+    arrays = arguments(family, *shape)
     kernel, sizes = compiled(family, arrays)
     assert launches(kernel) == 1
     np.testing.assert_allclose(kernel(*arrays, **sizes), FAMILIES[family][1](*arrays), rtol=1e-10, atol=1e-12)
@@ -253,8 +253,7 @@ def test_rows_are_clean_under_the_sanitizers(family, sanitizer):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("arch", ["cuda:sm_80", "cuda:sm_90a"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "arch"), few([*FAMILIES], ["cuda:sm_80", "cuda:sm_90a"], 1))
 def test_nvcc_compiles_rows_without_spills(family, arch):
     kernel, _ = compiled(family, arguments(family, 4096, 1024, "f4"), arch)
     _, used = cubin(kernel.source("cuda"), target(arch))

@@ -30,6 +30,7 @@ from polyker.ir.dtypes import DTYPES, bool_
 from polyker.rewrite.core.accumulate import COMBINE
 from polyker.structs import replace
 from tests.codegen.interpret import run
+from tests.covering import few
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
 
@@ -160,8 +161,7 @@ def test_the_threads_of_a_block_combine_their_values(op, count):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["i32", "f16", "f32", "f64", "c64"])
-@pytest.mark.parametrize("count", [32, 256])
+@pytest.mark.parametrize(("name", "count"), few(["i32", "f16", "f32", "f64", "c64"], [32, 256], 1))
 def test_blocks_that_come_again_wait_for_the_last_fold(name, count):
     dtype = DTYPES[name]
     kernel = combining(dtype, "add", count, rows=3)

@@ -18,6 +18,7 @@ from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, 
 from polyker.structs import replace
 from tests.artifacts import compiled_to
 from tests.codegen.interpret import run
+from tests.covering import few
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import artifact_of, needs_compiler, needs_nvcc, needs_sanitizer, removed, small
 
@@ -95,7 +96,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("change", "stages"), few([*CHANGES], [2, 3, 4], 2), indirect=["stages"])
 def test_what_does_not_wait_for_its_copies_is_refused(change, stages):
     program, schedule = artifact_of(MATMUL, pk.f32[40, 100], pk.f32[100, 44]).scheduled
     scop = build_scop(program)
@@ -156,8 +157,10 @@ def test_without_any_of_its_waits_the_interpreter_names_what_is_missing(family):
 
 
 @needs_compiler
-@pytest.mark.parametrize("sanitizer", ["none", pytest.param("thread", marks=needs_sanitizer("thread"))])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "sanitizer"),
+    [("product", "none"), *(pytest.param(f, "thread", marks=needs_sanitizer("thread")) for f in FAMILIES)],
+)
 def test_the_simulator_sees_each_wait_that_is_missing_or_too_weak(family, sanitizer):
     kernel, arrays = small(*FAMILIES[family])
     text = cuda_source(kernel, frozenset(), {})

@@ -51,7 +51,7 @@ def test_the_order_of_ordered_terms_stays():
     np.testing.assert_array_equal(found, want)
 
 
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_values_are_those_of_numpy(data):
     """Of random bands, with slopes and ends of either sign, bands that leave the matrix, of fixed and symbolic sizes."""

@@ -10,6 +10,7 @@ from polyker.ir.typed import Role, TypedProgram
 from polyker.ir.typed_printing import print_typed
 from polyker.poly.isl import isl_job
 from polyker.rewrite.time.row_blocks import row_blocks
+from tests.covering import pairs
 from tests.schedule.support import case
 
 BLUR = """
@@ -52,10 +53,11 @@ def test_what_does_not_go_row_by_row_is_left(text: str) -> None:
     assert blocked(text, X="f32[40,40]") is None
 
 
-@pytest.mark.parametrize("text", [BLUR, EDGES])
-@pytest.mark.parametrize(("rows", "columns"), [(700, 900), (2011, 517), (97, 3000)])
-@pytest.mark.parametrize("threads", [2, 3])
-def test_no_number_changes(text: str, rows: int, columns: int, threads: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "text", "threads"), pairs([(700, 900), (2011, 517), (97, 3000)], [BLUR, EDGES], [2, 3])
+)
+def test_no_number_changes(size: tuple[int, int], text: str, threads: int) -> None:
+    rows, columns = size
     X = np.random.default_rng(3).random((rows, columns)).astype("f4")
     one, several = (pk.op(text, N=rows, W=columns).compile(X, threads=n)(X) for n in (1, threads))
     for a, b in zip(*(f if isinstance(f, tuple) else (f,) for f in (one, several)), strict=True):

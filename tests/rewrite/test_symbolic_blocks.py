@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import polyker as pk
 from polyker.api.kernel import Kernel
+from tests.covering import few
 from tests.rewrite.test_early import EARLY
 from tests.rewrite.test_late import HEAD as LATE_HEAD
 from tests.rewrite.test_late import LATE
@@ -52,12 +53,13 @@ def test_loops_of_symbolic_sizes_run_by_blocks(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 @given(n=st.integers(0, 40))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_kernel_for_all_sizes_gives_what_the_text_says(name: str, n: int) -> None:
     assert_same_for(TEXTS[name], n, "never")
 
 
-@pytest.mark.parametrize("name", ["square", "triangle", "a factor by columns", "from the last row up"])
-@pytest.mark.parametrize("n", [17, 24, 31])
+@pytest.mark.parametrize(
+    ("name", "n"), few(["square", "triangle", "a factor by columns", "from the last row up"], [17, 24, 31], 2)
+)
 def test_a_kernel_for_a_class_of_sizes_gives_what_the_text_says(name: str, n: int) -> None:
     assert_same_for(TEXTS[name], n, "auto")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.structs import replace
+from tests.covering import each, few
 
 NARROW = [np.int8, np.uint8, np.int16, np.bool_]
 WIDE = {"i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64}
@@ -42,7 +43,7 @@ def is_taken(kernel: pk.Kernel) -> bool:
     m=st.integers(1, 40), n=st.integers(1, 40), k=st.integers(0, 40), left=st.sampled_from(NARROW),
     right=st.sampled_from(NARROW), order=st.integers(0, 15), seed=st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_products_of_matrices_are_numpys(name, acc, m, n, k, left, right, order, seed):
     rng = np.random.default_rng(seed)
     a, b = extreme(rng, left, m, k), extreme(rng, right, k, n)
@@ -112,8 +113,10 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", FORMS)
-@pytest.mark.parametrize("kinds", [(np.int8, np.int8), (np.uint8, np.int8), (np.int16, np.int16), (np.bool_, np.bool_)])
+KINDS = [(np.int8, np.int8), (np.uint8, np.int8), (np.int16, np.int16), (np.bool_, np.bool_)]
+
+
+@pytest.mark.parametrize(("text", "kinds"), few([*FORMS], KINDS, 2))
 def test_other_sums_of_products_are_numpys(text, kinds):
     wanted, *shapes = FORMS[text]
     rng = np.random.default_rng(1)
@@ -161,8 +164,7 @@ def test_one_kernel_serves_all_sizes(kind):
         np.testing.assert_array_equal(kernel(A=a, B=b), exact("ik,kj->ij", a, b).astype(np.int32))
 
 
-@pytest.mark.parametrize("kind", [pk.i8, pk.u8, pk.i16, pk.u16], ids=str)
-@pytest.mark.parametrize("acc", ["u16", "i32", "u64"])
+@pytest.mark.parametrize(("kind", "acc"), each([pk.i8, pk.u8, pk.i16, pk.u16, pk.i8, pk.u16], ["u16", "i32", "u64"]))
 def test_sums_of_few_terms_are_right_in_a_kernel_for_all_sizes(kind, acc):
     rng = np.random.default_rng(5)
     dot = pk.op(f"s += {acc}(A[k]) * {acc}(B[k])").compile(A=kind["K"], B=kind["K"], specialize="never")

@@ -16,6 +16,7 @@ from polyker.ir.layout import DENSE
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.schedule.nests.tiles import by_terms, common_terms
+from tests.covering import each
 from tests.schedule.support import SMALL, assert_same, case
 
 
@@ -59,8 +60,7 @@ def test_border_tiles_have_terms_with_fixed_results() -> None:
     assert all(re.search(r"in range\(\d+, \d+\)", line) for line in unrolled)
 
 
-@pytest.mark.parametrize("terms", [2, 3, 5, 7, 8])
-@pytest.mark.parametrize("processor", ["cpu:x86-64-v3", "cpu:x86-64-v4"])
+@pytest.mark.parametrize(("terms", "processor"), each([2, 3, 5, 7, 8, 2], ["cpu:x86-64-v3", "cpu:x86-64-v4"]))
 def test_no_tile_has_two_borders_and_its_vectors_begin_at_its_first_lane(terms: int, processor: str) -> None:
     kernel = pk.op("D[n,c,h+r,w+s] += G[n,f,h,w] * K[f,c,r,s]").compile(
         G=pk.f32[2, 32, 28, 28], K=pk.f32[32, 32, terms, terms], target=processor, threads=1

@@ -117,7 +117,7 @@ def _short(monkeypatch):
 
 
 @pytest.mark.usefixtures("_short")
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(data=st.data())
 def test_places_are_those_of_numpy(data):
     dtype = data.draw(st.sampled_from(["f4", "f8", "f2", "i1", "u2", "i8"]))

@@ -130,7 +130,7 @@ def test_a_thread_that_has_no_denormal_numbers_finds_places_too(op, dtype):
     np.testing.assert_array_equal(found, [0, 7, 50, 50])
 
 
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_places_are_those_of_numpy(data):
     dtype = data.draw(st.sampled_from(["f4", "f8"]))

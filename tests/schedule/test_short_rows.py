@@ -6,6 +6,7 @@ import pytest
 import polyker as pk
 from polyker.ir.layout import DENSE
 from polyker.rewrite.indexing.unroll_short_rows import sum_short_rows, unroll_short_rows
+from tests.covering import pairs
 from tests.schedule.support import case
 
 
@@ -42,9 +43,7 @@ def test_rows_are_written_out(text, types, count):
     assert len(statements(text, **types)) == count
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i8"])
-@pytest.mark.parametrize("channels", [2, 3, 4])
-@pytest.mark.parametrize("n", [16, 17, 31, 64, 1000])
+@pytest.mark.parametrize(("n", "dtype", "channels"), pairs([16, 17, 31, 64, 1000], ["f4", "f8", "u1", "i8"], [2, 3, 4]))
 def test_values_are_those_of_numpy(n, channels, dtype):
     x = (np.arange(n * channels) * 13 % 101).reshape(n, channels).astype(dtype)
     a, k = (np.arange(n) % 5).astype(dtype), (np.arange(channels) + 1).astype(dtype)

@@ -53,7 +53,7 @@ def symbols(shapes: list[tuple[int, ...]], fixed: list[tuple[int, ...]]) -> list
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(st.data())
 def test_symbolic_kernels_compute_what_fixed_ones_do(name: str, data: st.DataObject) -> None:
     text, shapes_of, keyword = FAMILIES[name]

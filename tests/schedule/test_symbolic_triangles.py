@@ -17,6 +17,7 @@ from polyker.rewrite.indexing.whole_tiles import whole_tiles
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.schedule.nests.tiles import Separation, tile_parts
+from tests.covering import each
 from tests.schedule.support import SMALL, case
 from tests.schedule.test_triangles import TRIANGLES, WHOLE
 
@@ -51,13 +52,12 @@ def assert_same_for(text: str, n: int, m: int, specialize: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 @given(n=st.integers(2, 36), m=st.integers(1, 9))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_a_kernel_for_all_sizes_gives_what_the_plain_interpreter_gives(name: str, n: int, m: int) -> None:
     assert_same_for(TEXTS[name], n, m, "never")
 
 
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("n", [33, 37, 40])
+@pytest.mark.parametrize(("name", "n"), each(CLASSES, [33, 37, 40]))
 def test_a_kernel_for_a_class_of_sizes_gives_what_the_plain_interpreter_gives(name: str, n: int) -> None:
     assert_same_for(TEXTS[name], n, 5, "auto")
 

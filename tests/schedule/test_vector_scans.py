@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import polyker as pk
+from tests.covering import few
 
 RUNNING = "S[0] = X[0]; S[t] = {op}  for t in 1:N"
 ROWS = "S[b,0] = X[b,0]; S[b,t] = {op}  for t in 1:N"
@@ -65,8 +66,7 @@ def test_sizes_that_are_symbols():
         np.testing.assert_array_equal(kernel(x, N=count), np.maximum.accumulate(x))
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
-@pytest.mark.parametrize("n", [32, 33, 47, 64, 300])
+@pytest.mark.parametrize(("n", "dtype"), few([32, 33, 47, 64, 300], ["f4", "f8", "i4", "u1"], 2))
 def test_elements_may_go_down_as_well_as_up(n, dtype):
     x = (np.arange(5 * n) * 7 % 23).reshape(5, n).astype(dtype)
     down = x[:, ::-1]
