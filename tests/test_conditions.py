@@ -64,7 +64,7 @@ def test_an_instance_of_two_disjuncts_runs_once(call):
     assert "147 times" in str(pk.op("s += A[i,j] where i < 5 or i > 2 or j < 9").compile(ones).explain())
 
 
-@settings(max_examples=18, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_random_conditions_on_indices(data):
     def condition(depth):
@@ -281,7 +281,7 @@ def test_dots_stand_in_conditions(call):
     close(call("O[...] += X[...,j] where K[...,j]", x, k), np.where(k, x, 0).sum(2))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_random_shapes_strides_and_thresholds(data):
     n, m = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 40))

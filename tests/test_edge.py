@@ -36,7 +36,7 @@ def test_some_trials_of_each_part_find_nothing(name: str) -> None:
     said: list[str] = []
     campaign, turns = Campaign(0, (name,), say=said.append), part(name).turns
     if SECONDS or not turns:
-        campaign.run(SECONDS or 4)
+        campaign.run(SECONDS or 2)
     else:
         campaign.run_trials(name, 0, turns)
     assert not campaign.failed, "\n".join((*said, campaign.table()))

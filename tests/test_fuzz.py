@@ -24,7 +24,7 @@ from tests.fuzz.run import Outcome, _must_fail, generator_of, run
 from tests.fuzz.shrink import shrink
 from tests.fuzz.undefined import undefined
 
-CASES = int(os.environ.get("POLYKER_FUZZ_CASES", "32"))
+CASES = int(os.environ.get("POLYKER_FUZZ_CASES", "20"))
 
 
 def test_random_programs_give_the_oracles_results():

@@ -10,7 +10,7 @@ from tests.fuzz.generate import generate
 from tests.fuzz.steps import Campaign, run
 from tests.gpu.support import needs_compiler
 
-PROGRAMS = int(os.environ.get("POLYKER_STEP_PROGRAMS", "24"))
+PROGRAMS = int(os.environ.get("POLYKER_STEP_PROGRAMS", "16"))
 
 
 def test_random_steps_are_right_where_they_are_accepted_and_wrong_where_they_are_refused():

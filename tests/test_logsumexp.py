@@ -136,7 +136,7 @@ def test_the_builder_and_the_printer_say_it():
     assert "exp" in str(pk.op(text).compile(X).explain())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 9), st.integers(0, 40), st.integers(-2, 2).filter(bool), st.booleans())
 def test_random_shapes_and_strides(n, m, step, turned):
     x = rng.normal(size=(n, m)) * 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -30,6 +31,15 @@ def indices_of(expr: Expr) -> tuple[str, ...]:
 def gathers(expr: Expr) -> bool:
     """Whether the expression reads a tensor."""
     return any(isinstance(e, Read) for e in walk(expr))
+
+
+def subscripted(subscripts: Sequence[Expr], of: Callable[[Expr], IntegerFunction]) -> Callable[[Env], tuple[int, ...]]:
+    """Return the function from an environment to the values of subscripts, each by the function that `of` gives for it."""
+    names = [s.name for s in subscripts if isinstance(s, IndexExpr)]
+    if len(names) == len(subscripts) > 1:
+        return itemgetter(*names)
+    parts = list(map(of, subscripts))
+    return lambda env: tuple([p(env) for p in parts])
 
 
 def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) -> IntegerFunction:

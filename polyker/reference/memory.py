@@ -45,7 +45,11 @@ def fresh(name: str, shape: ElementKey, tag: Tag, widen: bool) -> TensorMemory:
 
 def inside(element: ElementKey, shape: ElementKey) -> bool:
     """Whether an element lies in a tensor of this shape."""
-    return all(0 <= c < n for c, n in zip(element, shape, strict=True))
+    # No generator: most of the time of the interpreter goes into elements.
+    for c, n in zip(element, shape, strict=True):  # noqa: SIM110
+        if not 0 <= c < n:
+            return False
+    return True
 
 
 def outside(element: ElementKey, shape: ElementKey, gathered: Sequence[bool]) -> str:

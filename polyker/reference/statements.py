@@ -9,7 +9,7 @@ from typing import Any
 from polyker.errors import failure
 from polyker.errors.reference import NARROWER, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
-from polyker.reference.integers import Env, gathers, indices_of, points
+from polyker.reference.integers import Env, gathers, indices_of, points, subscripted
 from polyker.reference.memory import ElementKey, TensorMemory, inside, outside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step
@@ -43,17 +43,17 @@ def _elements(ranged: Ranged, scope: EvaluationScope) -> Callable[[Env], Element
     """Return the function from an instance to the element it writes, checked."""
     s = ranged.flat.statement
     shape = scope.tensors[s.target].shape
-    subscripts = [scope.integer(e) for e in s.subscripts]
+    place = subscripted(s.subscripts, scope.integer)
     gathered = [gathers(e) for e in s.subscripts]
 
-    def element(env: Env) -> ElementKey:
-        out = tuple([e(env) for e in subscripts])
+    def written(env: Env) -> ElementKey:
+        out = place(env)
         if not inside(out, shape):
             code = outside(out, shape, gathered)
             raise failure(code, span=s.target_span, tensor=s.target, shape=shape, element=out, instance=dict(env))
         return out
 
-    return element
+    return written
 
 
 def _assignment(ranged: Ranged, scope: EvaluationScope) -> RunStatement:

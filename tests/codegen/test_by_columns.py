@@ -112,7 +112,7 @@ def summed(x: np.ndarray, lo: int, steps: int, dtype: DType, *, back: bool) -> n
     panels=st.integers(1, 2),
     processor=st.sampled_from(("cpu", "cpu:x86-64", "cpu:x86-64-v3")),
 )
-@settings(max_examples=22, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_tiles_write_what_the_loop_writes(
     name: str,
     lanes: int,

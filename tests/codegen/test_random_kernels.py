@@ -22,7 +22,7 @@ def test_machine_code_does_what_the_interpreter_does(seed):
 
 
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cpu:x86-64-v2"])
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_narrower_vector_units_give_the_same(target, seed):
     case = random_case(seed)

@@ -131,7 +131,7 @@ def test_filters_and_stencils_shuffle_where_vectors_pass_in_halves(text: str) ->
     st.sampled_from(["f4", "f8", "i4"]),
     st.sampled_from([16, 32]),
 )
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_sums_over_windows_give_what_numpy_gives(text: str, taps: int, more: int, dtype: str, registers: int) -> None:
     shape = (3, taps + more) if "j" in text else (taps + more,)
     rng = np.random.default_rng(taps * 100 + more)

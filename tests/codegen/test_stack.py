@@ -93,7 +93,7 @@ def test_what_a_branch_sets_holds_nothing_before_it() -> None:
 
 
 @given(n=st.integers(1, 40), m=st.integers(1, 40), k=st.integers(1, 9), symbolic=st.booleans(), data=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_reductions_whose_conditions_cut_vectors_are_numpys(
     n: int, m: int, k: int, symbolic: bool, data: st.DataObject
 ) -> None:

@@ -227,7 +227,7 @@ def test_rows_that_lie_on_the_stack_are_read_to_their_end_and_no_further(shift: 
     pieces=st.integers(2, 40),
     turn=st.sampled_from((64, 512)),
 )
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_row_by_pieces_side_by_side_is_stored_whole_and_nothing_else(
     name: str, width: int, lo: int, lanes: int, pieces: int, turn: int
 ) -> None:

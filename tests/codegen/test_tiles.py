@@ -81,7 +81,7 @@ def tiled(
     last=st.sampled_from((0, 1, 5)),
     up=st.booleans(),
 )
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_rows_that_begin_anywhere(
     name: str, panels: int, tiles: int, blocks: int, rows: int, beyond: int, offset: int, last: int, up: bool
 ) -> None:

@@ -70,7 +70,7 @@ def values(dtype: DType, shape: tuple[int, int], salt: int = 0) -> np.ndarray:
     cut=st.integers(0, 63),
     processor=st.sampled_from(("cpu", "cpu:x86-64", "cpu:x86-64-v3")),
 )
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_any_block_is_transposed_and_nothing_beyond_it_is_read(
     name: str, columns: int, lanes: int, cut: int, processor: str
 ) -> None:

@@ -83,7 +83,7 @@ def test_others_go_one_by_one(op, shape):
     np.testing.assert_array_equal(kernel(x), want)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     rows=st.integers(1, 9),
     columns=st.integers(1 << 17, 1 << 18),

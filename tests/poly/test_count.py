@@ -48,7 +48,7 @@ def fixed(shape: str, n: int, m: int, dimensions: str = "i, j") -> str:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @given(st.integers(0, 9), st.integers(0, 7), st.integers(1, 5), st.integers(0, 4))
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_count_is_what_enumeration_gives(shape: str, n: int, m: int, a: int, b: int) -> None:
     text = shape.format(a=a, b=b)
     points = read_set(fixed(text, n, m))
@@ -61,7 +61,7 @@ def test_a_count_is_what_enumeration_gives(shape: str, n: int, m: int, a: int, b
 
 @pytest.mark.parametrize("shape", PRODUCTS)
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(1, 4), st.integers(0, 3))
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_product_counts_as_its_factors_do(shape: str, n: int, m: int, a: int, b: int) -> None:
     text = shape.format(a=a, b=b)
     points = read_set(fixed(text, n, m, "i, j, k, l"))

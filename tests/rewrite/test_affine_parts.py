@@ -60,7 +60,7 @@ def test_symbolic_sizes_are_parted_too(mode):
     assert any(not bends(s) for s in found)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=6)
 @given(st.sampled_from(sorted(MODES)), st.integers(2, 60), st.integers(2, 60), st.integers(-3, 3), st.integers(-3, 3))
 def test_symbolic_values_are_those_of_numpy(mode, rows, columns, a, b):
     op = pk.op(f"O[i,j] = X[i+{a},j; pad={mode}] - X[i,j+{b}; pad={mode}]")
@@ -108,7 +108,7 @@ def test_a_statement_that_reads_what_it_writes_stays_as_it_is():
     assert len(list(affine_parts(bind(parse(text), {"A": f64[9]}, {})).statements())) == 1
 
 
-@settings(deadline=None, max_examples=22)
+@settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from(sorted(MODES)), st.integers(1, 40), st.integers(1, 9), st.tuples(*[st.integers(-6, 6)] * 2),
     st.sampled_from([1, -1, 2]), st.booleans(),

@@ -35,7 +35,7 @@ def test_what_gains_nothing_stays_whole(text):
     assert len(parts(text, X=(20, 20))) == 1
 
 
-@settings(deadline=None, max_examples=9)
+@settings(deadline=None, max_examples=6)
 @given(st.sampled_from(["N-1-n", "n-1", "n+1", "n"]), st.integers(-3, 3), st.integers(1, 9), st.integers(1, 9))
 def test_elements_of_other_rows_are_read_in_the_order_of_the_text(row, shift, rows, steps):
     text = (
@@ -53,7 +53,7 @@ def test_elements_of_other_rows_are_read_in_the_order_of_the_text(row, shift, ro
     np.testing.assert_allclose(pk.op(text)(x, w), want, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=9)
+@settings(deadline=None, max_examples=6)
 @given(
     st.integers(0, 20), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True), st.booleans(),
     st.booleans(),

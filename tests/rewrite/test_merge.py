@@ -67,7 +67,7 @@ def test_strided_tensors_keep_their_dimensions() -> None:
 
 
 @given(st.data())
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_merged_programs_give_numpys_values(data: st.DataObject) -> None:
     shape = data.draw(st.tuples(*[st.integers(1, 5)] * 4))
     order = data.draw(st.permutations("ijkl"))
@@ -113,7 +113,7 @@ SYMBOLIC = (
 
 @pytest.mark.parametrize("text", SYMBOLIC)
 @given(shape=st.tuples(*[st.sampled_from((0, 1, 2, 3, 5, 17))] * 4), turned=st.booleans())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_kernels_of_symbolic_sizes_give_what_the_interpreter_gives(
     text: str, shape: tuple[int, ...], turned: bool
 ) -> None:

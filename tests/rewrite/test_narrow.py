@@ -33,7 +33,7 @@ FORMS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @pytest.mark.parametrize("text", FORMS)
 @given(n=st.integers(0, 20), m=st.integers(0, 70), specialize=st.sampled_from(["always", "never"]))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_what_is_computed_of_indices_is_numpys(text: str, n: int, m: int, specialize: str) -> None:
     x = np.arange(n * m, dtype=np.float32).reshape(n, m) + 7
     i, j = np.arange(n)[:, None], np.arange(m)
@@ -43,7 +43,7 @@ def test_what_is_computed_of_indices_is_numpys(text: str, n: int, m: int, specia
 
 
 @given(n=st.integers(1, 300), m=st.integers(1, 40), seed=st.integers(0, 99), low=st.sampled_from([-7, 0, 1]))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_places_of_extrema_are_numpys_from_wherever_they_count(n: int, m: int, seed: int, low: int) -> None:
     x = np.random.default_rng(seed).integers(0, 5, (n, m)).astype(np.float32)
     x[seed % n, seed % m] = np.nan if seed % 3 == 0 else 1

@@ -47,7 +47,7 @@ def test_a_product_with_a_window_of_one_element_is_one_over_merged_rows() -> Non
     assert "windows" not in kernel.source("schedule")
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_values_are_numpys(data: st.DataObject) -> None:
     r, s, c, f = (data.draw(st.integers(1, 3)) for _ in range(4))

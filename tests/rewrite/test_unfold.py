@@ -40,7 +40,7 @@ def test_a_copy_does_not_come_between_a_reduction_and_its_start() -> None:
 
 
 @given(st.data())
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_short_convolutions_give_numpys_values(data: st.DataObject) -> None:
     c, f = data.draw(st.integers(1, 12)), data.draw(st.sampled_from((3, 64, 130)))
     h, w = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))

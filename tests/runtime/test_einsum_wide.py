@@ -92,7 +92,7 @@ def test_labels_of_the_same_operands_are_one():
 
 
 @given(st.data())
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_like_numpy(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     labels = list(LETTERS[:36])

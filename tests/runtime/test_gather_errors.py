@@ -92,7 +92,7 @@ def test_a_copy_of_the_error_says_the_same():
 
 
 @given(st.data())
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_of_several_the_first_in_the_order_of_the_text(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     shape = data.draw(st.tuples(st.integers(1, 30), st.integers(1, 30)))

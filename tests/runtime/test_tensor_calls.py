@@ -329,7 +329,7 @@ def test_large_results_take_the_way_through_python() -> None:
     assert same(straight(kernel, x, out=out), x + x)
 
 
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(st.data())
 def test_random_shapes_and_strides(data: st.DataObject) -> None:
     m, k, n = (data.draw(st.integers(0, 6)) for _ in range(3))

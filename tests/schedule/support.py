@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -86,8 +86,9 @@ class Case(Struct, dict=True):
         return tuple(interpret(self.program, self.arrays(), self.sizes))
 
 
+@lru_cache(64)
 def case(text: str, **given: str | int) -> Case:
-    """Return a program bound to types (texts such as "f64[4,5]") and sizes (ints)."""
+    """Return a program bound to types (texts such as "f64[4,5]") and sizes (ints); tests of the same one share its values."""
     types = {k: v for k, v in given.items() if isinstance(v, str)}
     return Case(text, types, {k: v for k, v in given.items() if isinstance(v, int)})
 

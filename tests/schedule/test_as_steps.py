@@ -69,7 +69,7 @@ def histories(draw: st.DrawFn) -> Case:
 
 
 @given(histories(), st.booleans(), st.sampled_from([TINY, target(SMALL)]))
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_steps_keep_the_values(found: Case, native: bool, machine: Target) -> None:
     scop, schedule = found.automatic(machine)
     prove(scop, schedule)

@@ -46,7 +46,7 @@ def operands(spec: str, sizes: dict[str, int], dtype: type) -> list[np.ndarray]:
 
 
 @given(st.data())
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_blocked_contractions_give_numpys_values(data: st.DataObject) -> None:
     spec = data.draw(st.sampled_from(SPECS))
     labels = sorted(set(spec) - set(",->"))

@@ -254,7 +254,7 @@ def contractions(draw: st.DrawFn) -> tuple[str, list[np.ndarray], int]:
     return f"{','.join(map(''.join, terms))}->{''.join(target)}", operands, draw(st.integers(0, 3))
 
 
-@settings(max_examples=14, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(contractions())
 def test_any_contraction_in_any_order_is_numpys(drawn: tuple[str, list[np.ndarray], int]) -> None:
     subscripts, operands, rank = drawn

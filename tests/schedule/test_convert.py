@@ -69,7 +69,7 @@ def test_other_operands_stay(text: str, operands: dict[str, object]) -> None:
     strided=st.booleans(),
     threads=st.sampled_from((1, 2)),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_values_are_those_of_the_text(
     types: tuple[str, str], shape: tuple[int, int, int], text: str, strided: bool, threads: int
 ) -> None:

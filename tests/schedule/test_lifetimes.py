@@ -170,7 +170,7 @@ def chains(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(chains())
 def test_programs_whose_temporaries_are_all_in_memory_give_the_interpreters_values(text: str) -> None:
     x = np.random.default_rng(0).integers(-9, 10, (7, 9)).astype("f8")

@@ -114,7 +114,7 @@ OPERATORS = {
     flip=st.booleans(),
     adds=st.booleans(),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_results_are_numpys(
     text: str, vectors: int, last: int, n: int, k: int, dtype: type, flip: bool, adds: bool
 ) -> None:

@@ -53,7 +53,7 @@ def test_as_many_steps_are_kept_as_are_read(start: str, rows: int) -> None:
     st.sampled_from([FILTER, SECOND]), st.sampled_from(READERS), st.sampled_from([2, 3, 5, 40]),
     st.sampled_from([1, 3, 16, 50]), st.sampled_from(["f32", "i32"]),
 )  # fmt: skip
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_recurrences_keep_their_values(start: str, reader: str, steps: int, width: int, dtype: str) -> None:
     text = (start + reader).replace("0:N", f"0:{width}").replace("T-1-t", f"{steps - 1}-t")
     found = case(text, X=f"{dtype}[{steps},{width}]", A=f"{dtype}[{width}]", T=steps)

@@ -99,7 +99,7 @@ def test_blocks_of_terms_are_read_in_the_order_of_memory(text: str, X: str, oute
 
 
 def test_a_loop_that_statements_share_is_not_made_again_around_blocks() -> None:
-    found = case("M[i,k] max= X[i,j,k]\nS[i,k] += (X[i,j,k] - M[i,k]) * W[j]", X="f32[12,40,1200]", W="f32[40]")
+    found = case("M[i,k] max= X[i,j,k]\nS[i,k] += (X[i,j,k] - M[i,k]) * W[j]", X="f32[4,40,1200]", W="f32[40]")
     scop, schedule = found.automatic(replace(MACHINE, caches=(*MACHINE.caches[:2], Cache(1 << 17))))
     assert_same(found, scop, schedule, native=True)
     assert any("run together: loops i0" in n for n in map(str, schedule.notes))

@@ -64,7 +64,7 @@ def _one_thread() -> Iterator[None]:
     strided=st.booleans(),
     target=st.sampled_from(("cpu", "cpu:x86-64-v3")),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_steps_are_taken_one_after_another(
     form: str, dtype: str, rows: int, steps: int, back: bool, symbolic: bool, strided: bool, target: str
 ) -> None:

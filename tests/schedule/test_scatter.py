@@ -37,7 +37,7 @@ def scattered(op: str, stride: int, G: np.ndarray, K: np.ndarray) -> np.ndarray:
     op=st.sampled_from(("+=", "max=")),
     processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_windows_of_any_size_and_stride(shape: tuple[int, int, int, int], stride: int, op: str, processor: str) -> None:
     f, c, w, s = shape
     assume(stride <= s or w == 1)
@@ -80,7 +80,7 @@ def test_no_tile_has_two_borders_and_its_vectors_begin_at_its_first_lane(terms: 
     up=st.tuples(st.booleans(), st.booleans()),
     processor=st.sampled_from((SMALL, "cpu:x86-64-v3", "cpu")),
 )
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_no_factor_reaches_a_element_that_its_window_does_not(
     shape: tuple[int, int, int, int, int], strides: tuple[int, int], up: tuple[bool, bool], processor: str
 ) -> None:

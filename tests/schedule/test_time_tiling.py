@@ -92,7 +92,7 @@ def stencils(draw: st.DrawFn) -> Case:
 
 
 @given(stencils(), st.data())
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_tiles_of_any_size_keep_the_values(found: Case, data: st.DataObject) -> None:
     def drawn(costs: TimeCosts) -> TimeTiles | None:
         sizes = []

@@ -35,7 +35,7 @@ def codes(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), rank=st.integers(2, 4))
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_permutation_of_any_shape_is_numpys(data: st.DataObject, dtype: type, rank: int) -> None:
     shape = tuple(data.draw(st.tuples(*[st.integers(1, 40 if rank == 2 else 20 if rank == 3 else 9)] * rank)))
     order = data.draw(st.permutations(range(rank)))
@@ -48,14 +48,14 @@ def test_any_permutation_of_any_shape_is_numpys(data: st.DataObject, dtype: type
 
 
 @given(n=st.integers(1, 40), m=st.integers(1, 40), dtype=st.sampled_from((np.float32, np.float64, np.int16)))
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_reads_of_both_kinds_in_one_statement(n: int, m: int, dtype: type) -> None:
     x, z = codes((n, m), dtype), codes((m, n), dtype)
     np.testing.assert_array_equal(pk.op("O[j,i] = X[i,j] - 2*Z[j,i]")(x, z), x.T - 2 * z)
 
 
 @given(a=st.integers(1, 20), b=st.integers(1, 20), c=st.integers(1, 20))
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_reads_along_two_other_indices(a: int, b: int, c: int) -> None:
     x, y = codes((c, b, a), np.float32), codes((c, a, b), np.float32)
     found = pk.op("O[i,j,k] = X[k,j,i] + Y[k,i,j]")(x, y)
@@ -63,7 +63,7 @@ def test_reads_along_two_other_indices(a: int, b: int, c: int) -> None:
 
 
 @given(n=st.integers(1, 40), m=st.integers(1, 40))
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_backward_reads_and_parts_of_a_matrix(n: int, m: int) -> None:
     x = codes((n, m), np.float32)
     np.testing.assert_array_equal(pk.op("O[j,i] = X[i,m-1-j] for j in 0:m", m=m)(x), x[:, ::-1].T)

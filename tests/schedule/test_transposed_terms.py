@@ -23,7 +23,7 @@ DTYPES = (np.float32, np.float64, np.int32, np.uint8, np.complex64, np.float16)
     flips=st.tuples(st.booleans(), st.booleans(), st.booleans()),
     adds=st.booleans(),
 )
-@settings(max_examples=22, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_tall_products_are_numpys(
     rows: int, columns: int, terms: int, dtype: type, flips: tuple[bool, bool, bool], adds: bool
 ) -> None:
@@ -41,7 +41,7 @@ def test_tall_products_are_numpys(
 
 
 @given(rows=st.integers(1, 40), columns=st.integers(1, 9), terms=st.integers(1, 20), window=st.integers(1, 4))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_windows_along_the_terms(rows: int, columns: int, terms: int, window: int) -> None:
     rng = np.random.default_rng(rows + terms)
     a = rng.integers(0, 4, (rows, terms + window - 1)).astype(np.float32)
@@ -84,7 +84,7 @@ def test_rows_a_large_power_of_two_apart_are_not_read_side_by_side() -> None:
     right=st.sampled_from(DTYPES[:3]),
 )
 @example(rows=25, terms=2, left=np.uint8, right=np.float64)
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_terms_that_are_compared(rows: int, terms: int, left: type, right: type) -> None:
     """Of a vector with one lane LLVM narrows comparisons, and has taken the wrong half of a piece."""
     rng = np.random.default_rng(rows * terms)

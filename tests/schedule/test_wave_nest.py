@@ -51,7 +51,7 @@ def recurrences(draw: st.DrawFn) -> Case:
 
 
 @given(recurrences(), st.booleans())
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_rows_side_by_side_keep_the_values(found: Case, native: bool) -> None:
     scop, schedule = found.automatic(TINY)
     prove(scop, schedule)
