@@ -36,6 +36,7 @@ QUICK = (
 )
 # Of these the files and tests that make machine code, start processes, or take long.
 SLOW = (
+    "einsum_frontend/test_documents.py",
     "einsum_frontend/test_limits.py::test_the_parser_generator_is_loaded_at_the_first_text_and_not_before",
     "einsum_frontend/test_repairs.py::test_functions_of_other_names_compute_the_same",
     "einsum_frontend/test_repairs.py::test_what_was_meant_computes_what_it_should",

@@ -15,7 +15,7 @@ from polyker.errors.base import PolykerError, failure
 from polyker.errors.calls import BAD_TYPE
 from polyker.errors.given import exact_text, is_a, printed
 from polyker.errors.tracebacks import api_boundary
-from polyker.ir.dtypes import DType, TensorType, dtype_of, meant_type, parse_type
+from polyker.ir.dtypes import DType, TensorType, dtype_of, meant_type, parse_type, type_of_json
 from polyker.options import Options, checked_flag, environment_target
 from polyker.process.jobs import load, uninterrupted
 from polyker.record.records import Signature
@@ -86,7 +86,7 @@ def compiled(
 
 
 def argument_type(value: object, name: str) -> TensorType:
-    """Return the type of an array, or a type given as pk.f32[64, "K"] or as text; raises ArgumentError for anything else."""
+    """Return the type of an array, or a type given as pk.f32[64, "K"], text or JSON; raises ArgumentError for any other."""
     if type(value) is TensorType:
         return value
     if issubclass(type(value), str):
@@ -100,6 +100,11 @@ def argument_type(value: object, name: str) -> TensorType:
             raise _alone(name, element) from None
     if type(value) is not np.ndarray and (element := dtype_of(value)) is not None:
         raise _alone(name, element)
+    if is_a(value, Mapping):
+        try:
+            return type_of_json(value)
+        except ValueError:
+            raise failure(BAD_TYPE, name=name, value=printed(value)) from None
     if type(value) is not np.ndarray and (arrays := load("polyker.runtime.cuda.arrays")).lies_on_device(value):
         found: TensorType = arrays.device_type(value, name)
         return found

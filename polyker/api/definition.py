@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from polyker.errors.base import ArgumentError, PolykerError, advised, failure
-from polyker.errors.calls import MISSING, NO_SUCH_SIZE, NOT_AN_OPERATOR
-from polyker.errors.given import is_a, type_name
+from polyker.errors.calls import MISSING, NO_SUCH_SIZE, NOT_AN_OPERATOR, SIZE_CONFLICT
+from polyker.errors.given import exact_text, is_a, type_name
 from polyker.errors.spelling import suggestion
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
@@ -116,6 +116,47 @@ def not_an_operator(*given: object) -> PolykerError:
     elif len(given) == 1 and is_a(given[0], (list, tuple)):
         advice = "give the statements as arguments: pk.op(*statements)"
     return failure(NOT_AN_OPERATOR, type=", ".join(map(type_name, given)) or "nothing", advice=advice)
+
+
+def definition_of(given: tuple[object, ...], fixed: Mapping[str, int]) -> Definition:
+    """Return the definition that a text, JSON, a program or statements of the builder are, with sizes fixed.
+
+    Raises ParseError, and ArgumentError for anything that defines no operator.
+    """
+    if len(given) == 1:
+        (only,) = given
+        if is_document(only):
+            return of_document(only, fixed)
+        text = exact_text(only)
+        if text is not None:
+            return of_text(text, fixed)
+        if is_program(only):
+            return of_program(cast("Program", only), fixed)
+    builder = load("polyker.einsum_frontend.builder")
+    items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
+    if given and all(is_a(g, items) for g in given):
+        return of_program(builder.build(*given, sizes=fixed), fixed)
+    raise not_an_operator(*given)
+
+
+def is_document(value: object) -> bool:
+    """Whether a value is meant as the JSON of a program: a mapping, or a text that begins as an object of JSON does."""
+    text = exact_text(value)
+    return is_a(value, Mapping) if text is None else text.lstrip().startswith("{")
+
+
+def of_document(document: object, fixed: Mapping[str, int]) -> Definition:
+    """Return the definition that JSON holds, with further sizes fixed; raises ParseError or ShapeError."""
+    load("polyker.einsum_frontend.documents.read")
+    from polyker.einsum_frontend.documents.read import read_program
+
+    found = read_program(document, fixed)
+    for name, value in found.fixed.items():
+        other = fixed.get(name, value)
+        if other != value:
+            values = {"first": value, "first_place": "the document", "second": other, "second_place": "the call"}
+            raise failure(SIZE_CONFLICT, span=None, hint=None, size=name, **values)
+    return of_program(found.program, {**found.fixed, **fixed}, found.text)
 
 
 def of_text(text: str, fixed: Mapping[str, int]) -> Definition:

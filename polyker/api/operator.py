@@ -15,8 +15,9 @@ from polyker.api.compiling import (
     home_of,
     lies_on_gpu,
 )
-from polyker.api.definition import Definition, is_program, not_an_operator, of_program, of_text
+from polyker.api.definition import Definition, definition_of, is_program, not_an_operator, of_program
 from polyker.api.derivatives import Differentiable
+from polyker.api.exchange import Exchanged
 from polyker.errors.base import CompileTimeout, PolykerError, ShapeError, escape, failure
 from polyker.errors.calls import BAD_ARGUMENT, BAD_OPTION, NO_STAGE, ON_DEVICE
 from polyker.errors.codegen import NO_GPU_ARRAY
@@ -64,8 +65,9 @@ COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deter
 
 @api_boundary
 def op(*definition: object, **sizes: int) -> Operator:
-    """Return the operator that a text in the notation, or statements of the builder, define; keywords fix sizes.
+    """Return the operator that a text in the notation, statements of the builder, or JSON define; keywords fix sizes.
 
+    JSON is what `to_json` of an operator gives, as text or parsed.
     Raises ParseError, and ArgumentError for anything that defines no operator.
 
     >>> import numpy as np, polyker as pk
@@ -73,20 +75,11 @@ def op(*definition: object, **sizes: int) -> Operator:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     fixed = {name: size_value(name, value) for name, value in sizes.items()}
-    text = exact_text(definition[0]) if len(definition) == 1 else None
-    if text is not None:
-        return Operator(of_text(text, fixed))
-    if len(definition) == 1 and is_program(definition[0]):
-        return Operator(cast("Program", definition[0]), fixed)
-    builder = load("polyker.einsum_frontend.builder")
-    items = (builder.Assignment, builder.Declaration, builder.Repeated, builder.Typed)
-    if definition and all(is_a(d, items) for d in definition):
-        return Operator(builder.build(*definition, sizes=fixed), fixed)
-    raise not_an_operator(*definition)
+    return Operator(definition_of(definition, fixed))
 
 
 @api_class
-class Operator(Direct, Differentiable):
+class Operator(Direct, Differentiable, Exchanged):
     """A program of the notation, checked, not yet bound to types or shapes. Made by `op`; call it on arrays.
 
     A call computes the outputs for arrays given by position or name, and sizes by keyword.

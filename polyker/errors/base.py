@@ -187,3 +187,10 @@ def failure(code: str, *, span: Span | None = None, hint: str | None = None, **v
 def advised(error: PolykerError, hint: str) -> PolykerError:
     """Return an error as it is, with another hint."""
     return _made(type(error), error.message, error.code, error.span, hint, error.values)
+
+
+def located(error: PolykerError, place: str) -> PolykerError:
+    """Return an error as it is, its message with the place in a document, such as `body[2].expr`, before it."""
+    return _made(
+        type(error), f"at `{escape(place)}`: {error.message}", error.code, error.span, error.hint, error.values
+    )

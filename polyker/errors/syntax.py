@@ -155,3 +155,11 @@ NO_VALUE = register(
     "functions of expressions are polyker's, such as pk.exp(x)",
 )
 NO_MEANING = register("PK155", ParseError, "`{operation}` has no meaning for expressions", "{advice}")
+
+# JSON documents.
+BAD_PROGRAM = register(
+    "PK170",
+    ParseError,
+    "this is no program: {reason}",
+    "`Operator.to_json` writes the form, and docs/reference/json.md has a table of it",
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -110,6 +111,15 @@ class TensorType(PartlyCompared, frozen=True):
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
+    def to_json(self) -> str:
+        """Return the type as JSON, which is taken wherever a type is, as text or parsed: element type, shape, and `weak` if so.
+
+        >>> f32[8, "N"].to_json()
+        '{"dtype":"f32","shape":[8,"N"]}'
+        """
+        weak = {"weak": True} if self.weak else {}
+        return json.dumps({"dtype": self.dtype.name, "shape": self.shape, **weak}, separators=(",", ":"))
+
 
 bool_ = DType("bool", "b", 1)
 i8, i16, i32, i64 = (DType(f"i{8 * n}", "i", n) for n in (1, 2, 4, 8))
@@ -211,12 +221,37 @@ def meant_type(text: str) -> str | None:
     return TYPE_NAMES.get(name) or (name if marked and name in DTYPES else None)
 
 
+def type_of_json(text: str | Mapping[str, object]) -> TensorType:
+    """Return the type that `TensorType.to_json` wrote, from its text or the dict in it; raises ValueError for anything else.
+
+    >>> type_of_json({"dtype": "f32", "shape": [8, "N"]})
+    f32[8, N]
+    """
+    try:
+        said = dict(json.loads(text) if isinstance(text, str) else text)
+        dtype, shape, weak = DTYPES[said.pop("dtype")], tuple(said.pop("shape")), said.pop("weak", False)
+        if said or type(weak) is not bool or not all(_is_extent(d) for d in shape):
+            raise ValueError("another field, or another kind of value")
+    except Exception as error:  # of whatever a mapping does
+        raise ValueError(f"not the JSON of a tensor type: {error}") from None
+    return TensorType(dtype, shape, weak)
+
+
+def _is_extent(dimension: object) -> bool:
+    """Whether JSON has a whole number or the name of a size."""
+    if type(dimension) is str:
+        return _NAME.fullmatch(dimension) is not None
+    return type(dimension) is int and dimension >= 0 and dimension.bit_length() <= _MOST_BITS
+
+
 def parse_type(text: str) -> TensorType:
-    """Read `f32[64,32]`, `f32[M,K]` or `f32[]`; raises ValueError on anything else.
+    """Read `f32[64,32]`, `f32[M,K]` or `f32[]`, or JSON of these; raises ValueError on anything else.
 
     >>> parse_type("f32[64,K]")
     f32[64, K]
     """
+    if text.lstrip().startswith("{"):
+        return type_of_json(text)
     head, bracket, rest = text.strip().partition("[")
     if head not in DTYPES or not bracket or not rest.endswith("]"):
         raise ValueError(f"not a tensor type: {text!r}; write for example f32[64,32]")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from polyker.errors.base import Source, Span
 from polyker.ir.dtypes import DType
 from polyker.ir.expr import Expr, Range, Read, SizeExpr, reads_in
 from polyker.ir.printing import print_conditions, print_expr, print_range, print_subscripts
+from polyker.process.jobs import load
 from polyker.structs import PartlyCompared
 
-_UPDATES = {
+if TYPE_CHECKING:  # what JSON alone takes
+    from polyker.ir.document.nodes import NodeJson, TensorJson
+
+UPDATES = {
     "set": "=",
     "add": "+=",
     "mul": "*=",
@@ -104,6 +108,42 @@ class Program(PartlyCompared, frozen=True):
         header = f"{self.name}({', '.join(parameters)}) -> {', '.join(outputs)}:"
         return "\n".join([header, *lines, *_body(self.body, "    ")])
 
+    def to_json(self, fixed: Mapping[str, int] | None = None, text: str | None = None) -> str:
+        """Return the program as JSON, which `pk.op` takes; its form is described in docs/reference/json.md.
+
+        `fixed`: sizes with one value. `text`: what the program was parsed from with these.
+        """
+        load("polyker.ir.document.write")
+        from polyker.ir.document.nodes import FORMAT, VERSION, ProgramJson
+        from polyker.ir.document.write import json_text, sizes_json
+
+        header = self.parameters if self.declared else self.inputs
+        order = dict.fromkeys((*header, *self.outputs, *self.temporaries))
+        declared = [d.name for d in self.types if d.dtype is not None or d.shape is not None]
+        in_order = declared == [name for name in order if name in declared]
+        document = ProgramJson(
+            format=FORMAT,
+            version=VERSION,
+            name=self.name,
+            inputs=self._tensors_json(self.inputs),
+            outputs=self._tensors_json(self.outputs),
+            temporaries=self._tensors_json(self.temporaries),
+            parameters=None if self.parameters == self.inputs else self.parameters,
+            sizes=self.sizes or None,
+            declarations=None if in_order else tuple(declared),
+            fixed=sizes_json(fixed or {}),
+            body=_body_json(self.body),
+            text=text,
+        )
+        return json_text(document)
+
+    def _tensors_json(self, names: tuple[str, ...]) -> tuple[TensorJson, ...]:
+        from polyker.ir.document.nodes import TensorJson
+        from polyker.ir.document.write import type_json
+
+        found = ((name, self.declaration(name) or Declared(name)) for name in names)
+        return tuple(TensorJson(name, type_json(d.dtype, d.shape)) for name, d in found)
+
     @property
     def keywords(self) -> tuple[str, ...]:
         """The sizes that no parameter and no declared shape of an input gives alone: the caller gives them by keyword."""
@@ -135,6 +175,24 @@ def _body(body: tuple[Node, ...], indent: str) -> Iterator[str]:
             yield indent + print_statement(node)
 
 
+def _body_json(body: tuple[Node, ...]) -> tuple[NodeJson, ...]:
+    from polyker.ir.document.nodes import LoopJson, StatementJson
+    from polyker.ir.document.write import expr_json, exprs_json, ranges_json
+
+    nodes: list[NodeJson] = []
+    for node in body:
+        if isinstance(node, Loop):
+            (extent,) = ranges_json((node.range,))
+            assert extent.lo is not None
+            assert extent.hi is not None
+            nodes.append(LoopJson(extent.index, extent.lo, extent.hi, _body_json(node.body)))
+            continue
+        subscripts, conditions = exprs_json(node.subscripts), exprs_json(node.conditions)
+        value, ranges = expr_json(node.expr), ranges_json(node.ranges)
+        nodes.append(StatementJson(node.target, node.op, value, subscripts, ranges, conditions))
+    return tuple(nodes)
+
+
 def print_statement(statement: Statement) -> str:
     """Return a statement in the notation, on one line.
 
@@ -145,7 +203,7 @@ def print_statement(statement: Statement) -> str:
     target = statement.target
     if statement.subscripts:
         target += f"[{print_subscripts(statement.subscripts)}]"
-    text = f"{target} {_UPDATES[statement.op]} {print_expr(statement.expr)}"
+    text = f"{target} {UPDATES[statement.op]} {print_expr(statement.expr)}"
     if statement.ranges:
         text += " for " + ", ".join(map(print_range, statement.ranges))
     return text + print_conditions(statement.conditions)

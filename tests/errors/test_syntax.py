@@ -9,6 +9,7 @@ import pytest
 import polyker.errors.syntax
 from polyker.einsum_frontend import builder, parse
 from polyker.einsum_frontend.builder import indices, sizes, tensors
+from polyker.einsum_frontend.documents.read import read_program
 from polyker.errors import CATALOGUE, ParseError, PolykerError, ShapeError
 
 A, B, C = tensors("A B C")
@@ -105,6 +106,7 @@ BUILT = [
     ("PK155", lambda: pow(A[i], 2, 3), "`pow(a, b, m)` has no meaning"),
     ("PK155", lambda: round(A[i], 2), "`round(x, digits)` has no meaning"),
     ("PK150", lambda: A["i"], "'i' is not an expression"),
+    ("PK170", lambda: read_program({}), "this is no program: the format is None"),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -45,3 +47,28 @@ def test_of_a_size_that_another_argument_gives_nothing_is_assumed() -> None:
     text = "f(A: f32[N,8], B: f32[N]) -> C:\n    C[k] += A[i,k] * B[i]"
     with pytest.raises(pk.PolykerError, match="`B` is missing"):
         pk.op(text).compile(A=pk.f32[4, 8])
+
+
+def test_types_are_read_from_json_as_text_and_as_a_dict():
+    mm = pk.op("C[i,j] += A[i,k] * B[k,j]")
+    for t in (pk.f32[8, "N"], pk.bool_[()], pk.u64[2**40], mm.infer(pk.f32[8, "K"], pk.f32["K", 3])):
+        assert t.to_json() == json.dumps({"dtype": str(t.dtype), "shape": list(t.shape)}, separators=(",", ":"))
+        for said in (t.to_json(), json.loads(t.to_json())):
+            assert pk.op("O[...] = X[...]").infer(said) == t
+    found = mm.infer({"dtype": "f32", "shape": [8, "K"]}, B='{"dtype": "f64", "shape": ["K", 4]}')
+    assert found == pk.f64[8, 4]
+    assert mm.compile(*(json.loads(pk.f32[2, 2].to_json()) for _ in "AB")).types == (pk.f32[2, 2], pk.f32[2, 2])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {}, {"dtype": "f32"}, {"dtype": "f33", "shape": []}, {"dtype": ["f32"], "shape": [8]}, {"dtype": "f32", "shape": 8},
+        {"dtype": "f32", "shape": [8.0]}, {"dtype": "f32", "shape": [True]}, {"dtype": "f32", "shape": [-1]},
+        {"dtype": "f32", "shape": ["a b"]}, {"dtype": "f32", "shape": [8], "strides": [1]}, {"dtype": "f32", "shape": [2**200]},
+        {"dtype": "f32", "shape": [8], "weak": 1}, {"dtype": "f32", "shape": [[8]]}, "{", '{"dtype": "f32"}', "{" * 100_000,
+    ],
+)  # fmt: skip
+def test_json_that_is_no_type_is_refused(said):
+    with pytest.raises(pk.ArgumentError, match=r"`X` is .*, neither an array nor a type"):
+        pk.op("O[i] = X[i]").infer(said)

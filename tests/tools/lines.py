@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
-    "ir": 1840,
+    "ir": 2080,  # 220 of them JSON of programs
     "poly": 3430,
     "machine": 370,
     "cost": 1650,
@@ -25,12 +25,12 @@ CORE = {
     "codegen": 14500,
 }
 AROUND = {
-    "api": 2280,
+    "api": 2390,
     "bridge": 4100,  # JAX: handlers, transformations, batches, sharding rules; torch: operators, rules of ATen, a backend
     "cli": 1565,  # files of arrays in four formats, pipes, schedules, times, JSON; the demo is 500 of them
     "edit": 1365,
-    "einsum_frontend": 2870,
-    "errors": 1290,
+    "einsum_frontend": 3310,  # 420 of them JSON of programs
+    "errors": 1310,
     "explain": 1280,
     "export": 1990,
     "grad": 1750,  # gradients and forward mode; checkpoints of loops, loops in loops, extrema that cancel
