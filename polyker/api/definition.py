@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from polyker.errors.base import ArgumentError, PolykerError, advised, failure
 from polyker.errors.calls import MISSING, NO_SUCH_SIZE, NOT_AN_OPERATOR, SIZE_CONFLICT
-from polyker.errors.given import exact_text, is_a, type_name
+from polyker.errors.given import exact_text, is_a, listed, type_name
 from polyker.errors.spelling import suggestion
 from polyker.process.jobs import load
 from polyker.record.codec import decode, encode
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the front end's own data
 GivenNames: TypeAlias = str | Iterable[str] | None
 # Steps of a loop whose values a derivative keeps at once, unless it is said otherwise.
 STEPS_KEPT = 100
+MAX_LINES = 1 << 20  # of a list that defines an operator; a text has less
 # Constants by names that they have elsewhere; here these are inputs.
 _CONSTANTS = {"nan": "nan", "inf": "inf", "infinity": "inf", "pi": "pi", "true": "True", "false": "False"}
 
@@ -114,7 +115,7 @@ def not_an_operator(*given: object) -> PolykerError:
     elif any(is_a(g, str) for g in given):
         advice = "give one text, with its statements on lines of their own or after `;`"
     elif len(given) == 1 and is_a(given[0], (list, tuple)):
-        advice = "give the statements as arguments: pk.op(*statements)"
+        advice = "a list holds statements of the builder, or the lines of a text"
     return failure(NOT_AN_OPERATOR, type=", ".join(map(type_name, given)) or "nothing", advice=advice)
 
 
@@ -123,6 +124,7 @@ def definition_of(given: tuple[object, ...], fixed: Mapping[str, int]) -> Defini
 
     Raises ParseError, and ArgumentError for anything that defines no operator.
     """
+    given = one_by_one(given)
     if len(given) == 1:
         (only,) = given
         if is_document(only):
@@ -137,6 +139,16 @@ def definition_of(given: tuple[object, ...], fixed: Mapping[str, int]) -> Defini
     if given and all(is_a(g, items) for g in given):
         return of_program(builder.build(*given, sizes=fixed), fixed)
     raise not_an_operator(*given)
+
+
+def one_by_one(given: tuple[object, ...]) -> tuple[object, ...]:
+    """Return what defines an operator one by one: of one list its items, of a list of lines one text."""
+    only = given[0] if len(given) == 1 else None
+    items = listed(only, MAX_LINES) if is_a(only, (list, tuple)) else None
+    if not items:
+        return given
+    lines = [text for item in items if (text := exact_text(item)) is not None]
+    return ("\n".join(lines),) if len(lines) == len(items) else tuple(items)
 
 
 def is_document(value: object) -> bool:

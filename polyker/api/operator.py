@@ -67,7 +67,7 @@ COMPILE_OPTIONS = ("acc", "fastmath", "specialize", "timeout", "threads", "deter
 def op(*definition: object, **sizes: int) -> Operator:
     """Return the operator that a text in the notation, statements of the builder, or JSON define; keywords fix sizes.
 
-    JSON is what `to_json` of an operator gives, as text or parsed.
+    Statements may be in one list, and so may the lines of a text. JSON is what `to_json` of an operator gives, as text or parsed.
     Raises ParseError, and ArgumentError for anything that defines no operator.
 
     >>> import numpy as np, polyker as pk

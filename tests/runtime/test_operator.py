@@ -340,7 +340,7 @@ def test_the_builder_gives_the_same_operator_as_the_text() -> None:
     np.testing.assert_array_equal(built(a, a), np.tril(a @ a))
 
 
-@pytest.mark.parametrize("definition", [(), (3,), (None,), (b"C[i] = A[i]",), (["C[i] = A[i]"],), ("C[i] = A[i]", 3)])
+@pytest.mark.parametrize("definition", [(), (3,), (None,), (b"C[i] = A[i]",), ("C[i] = A[i]", 3)])
 def test_what_defines_no_operator_is_refused(definition: tuple[object, ...]) -> None:
     with pytest.raises(ArgumentError, match="text or from statements"):
         pk.op(*definition)
@@ -354,3 +354,38 @@ def test_a_gather_outside_raises_an_index_error_with_the_place() -> None:
     np.testing.assert_array_equal(pick(np.arange(3.0), np.array([2, 0])), [2, 0])
     with pytest.raises(DTypeError):
         pick(np.arange(3.0), np.array([0.0, 1.0]))
+
+
+def test_statements_of_the_builder_may_be_in_a_list_or_a_tuple() -> None:
+    i, j, k = pk.indices("i j k")
+    A, T, S = pk.tensors("A T S")
+    steps = T[i, j].set(A[i, j] * 2), O[i].add(T[i, k] + 0 * T[i, k]), T.typed(pk.f32)
+    program = pk.op(*steps).program
+    assert pk.op(steps).program == pk.op(list(steps)).program == program
+    assert pk.op([steps[0]]).program == pk.op(steps[0]).program
+    assert pk.op([pk.declare("f", [A], [O], *steps)]).program.name == "f"
+    (n,) = pk.sizes("n")
+    assert pk.op([O[i].set(A[i + n])], n=2).fixed == {"n": 2}
+
+
+def test_the_lines_of_a_text_may_be_in_a_list() -> None:
+    assert pk.op(HEAT.splitlines()).identity == pk.op(HEAT.rstrip("\n")).identity
+    assert pk.op(("O[i] += X[s*i+r] * W[r]",), s=2).fixed == {"s": 2}
+    with pytest.raises(pk.ParseError, match="line 2") as caught:
+        pk.op(["T[i] = X[i]", "O[i] = T[i] +"])
+    assert caught.value.span is not None
+
+
+@pytest.mark.parametrize("given", [[], (), [[]], [3], ["O[i] = X[i]", 3], [["O[i] = X[i]"]], {1, 2}, [None] * 2])
+def test_other_lists_define_no_operator(given: object) -> None:
+    with pytest.raises(ArgumentError, match="PK744"):
+        pk.op(given)
+
+
+def test_a_list_that_cannot_be_read_defines_no_operator() -> None:
+    class Broken(list):  # type: ignore[type-arg]
+        def __iter__(self) -> object:  # type: ignore[override]
+            raise RuntimeError
+
+    with pytest.raises(ArgumentError, match="not from Broken"):
+        pk.op(Broken(["O[i] = X[i]"]))
