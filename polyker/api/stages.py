@@ -23,6 +23,7 @@ from polyker.runtime.kinds import Array
 from polyker.structs import replace
 
 if TYPE_CHECKING:  # the compiler's own data
+    from polyker.exchange.polyhedra import Polyhedra
     from polyker.ir.program import Program
     from polyker.ir.typed import TypedProgram
     from polyker.poly.binding.ranges_text import RangeText
@@ -58,6 +59,19 @@ def inferred_ranges(
     from polyker.poly.binding.bind import infer_ranges
 
     return guarded(program, "ranges", with_deadline(options), lambda: infer_ranges(program, types, sizes))
+
+
+def polyhedra(
+    program: Program, types: Sequence[TensorType], sizes: Mapping[str, int | str], options: Options
+) -> Polyhedra:
+    """Return the domains and accesses of a program bound to types and sizes; raises as a compile does."""
+    load_compiler()
+    load("polyker.exchange.polyhedra")
+    from polyker.exchange.polyhedra import polyhedra_of
+
+    limited = with_deadline(options)
+    typed = bound_program(program, dict(zip(program.inputs, types, strict=True)), sizes, limited)
+    return guarded(program, "polyhedra", limited, lambda: polyhedra_of(typed))
 
 
 def with_deadline(options: Options, statements: int = 1) -> Options:

@@ -359,13 +359,13 @@ def test_a_gather_outside_raises_an_index_error_with_the_place() -> None:
 def test_statements_of_the_builder_may_be_in_a_list_or_a_tuple() -> None:
     i, j, k = pk.indices("i j k")
     A, T, S = pk.tensors("A T S")
-    steps = T[i, j].set(A[i, j] * 2), O[i].add(T[i, k] + 0 * T[i, k]), T.typed(pk.f32)
+    steps = T[i, j].set(A[i, j] * 2), S[i].add(T[i, k] + 0 * T[i, k]), T.typed(pk.f32)
     program = pk.op(*steps).program
     assert pk.op(steps).program == pk.op(list(steps)).program == program
     assert pk.op([steps[0]]).program == pk.op(steps[0]).program
-    assert pk.op([pk.declare("f", [A], [O], *steps)]).program.name == "f"
+    assert pk.op([pk.declare("f", [A], [S], *steps)]).program.name == "f"
     (n,) = pk.sizes("n")
-    assert pk.op([O[i].set(A[i + n])], n=2).fixed == {"n": 2}
+    assert pk.op([S[i].set(A[i + n])], n=2).fixed == {"n": 2}
 
 
 def test_the_lines_of_a_text_may_be_in_a_list() -> None:

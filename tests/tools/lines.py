@@ -31,6 +31,7 @@ AROUND = {
     "edit": 1365,
     "einsum_frontend": 3310,  # 420 of them JSON of programs
     "errors": 1310,
+    "exchange": 170,
     "explain": 1280,
     "export": 1990,
     "grad": 1750,  # gradients and forward mode; checkpoints of loops, loops in loops, extrema that cancel
