@@ -15,6 +15,7 @@ from polyker.api.compiling import CompileKey
 from polyker.api.stages import guarded, start_to_edit, with_deadline
 from polyker.api.targets import target_named
 from polyker.codegen.artifact import Artifact
+from polyker.edit.calls import checked_call
 from polyker.edit.find import statement_named
 from polyker.edit.json_text import FORMAT, VERSION, WEAK, read, types_of
 from polyker.edit.methods import Steps
@@ -106,6 +107,7 @@ class Schedule(Steps["Schedule"]):
         """The steps that led here from the start."""
         return self._steps
 
+    @checked_call
     def fuse(self, first: str, second: str, /, depth: int = 1) -> Schedule:
         """Let two statements share their outer loops, the first before the second in each iteration.
 
@@ -128,8 +130,11 @@ class Schedule(Steps["Schedule"]):
         """
         return self._step("fuse", {"first": first, "second": second, "depth": depth})
 
-    def _step(self, name: str, given: Mapping[str, object], statement: str | None = None) -> Schedule:
-        return self._after(step_of(name, statement, given))
+    def _step(self, name: str, *given: Mapping[str, object], statement: str | None = None) -> Schedule:
+        found = self
+        for step in [step_of(name, statement, arguments) for arguments in given]:
+            found = found._after(step)
+        return found
 
     def _after(self, step: EditStep, *, advise: bool = True) -> Schedule:
         if step.is_for_gpu and target_named(self._base.bound.target).gpu is None:
@@ -251,8 +256,13 @@ class OfStatement(Steps[Schedule]):
     def __init__(self, schedule: Schedule, statement: str) -> None:
         self._schedule, self._statement = schedule, statement
 
-    def _step(self, name: str, given: Mapping[str, object]) -> Schedule:
-        return self._schedule._step(name, given, self._statement)
+    @checked_call
+    def fuse(self, second: str, /, depth: int = 1) -> Schedule:
+        """Let the statement and another one share their outer loops; see Schedule.fuse."""
+        return self._schedule.fuse(self._statement, second, depth)
+
+    def _step(self, name: str, *given: Mapping[str, object]) -> Schedule:
+        return self._schedule._step(name, *given, statement=self._statement)
 
     def _threads(self) -> int:
         return self._schedule._threads()

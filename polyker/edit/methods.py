@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from polyker.edit.calls import checked_call, loops_named, loops_with, skews_of, threads_of, unknown_step
 from polyker.errors.tracebacks import api_class
 
 S = TypeVar("S")  # what a step returns: a schedule
@@ -14,17 +15,25 @@ S = TypeVar("S")  # what a step returns: a schedule
 class Steps(Generic[S]):
     """The steps of a schedule, or of one of its statements: each returns a new schedule, and changes nothing.
 
-    A loop is called as the printed schedule shows it: `s.tile(i=64)`, or `s.tile({"i.tile": 8})` where the name is no word.
+    A loop is called as the printed schedule shows it. Where it has a value, that is said by keyword, `s.tile(i=64)`, or in a
+    dict, `s.tile({"i.tile": 8})`, for names that are no words of Python; else loops are named by position, `s.reverse("i")`.
     A step raises ScheduleError where it has no place (no such loop, a size below 1), and LegalityError where it would break
     a dependence: the error shows two instances and the element between them, and the nearest steps that are legal.
     """
 
     __slots__ = ()
 
-    def _step(self, name: str, given: Mapping[str, object]) -> S:
+    def _step(self, name: str, *given: Mapping[str, object]) -> S:
+        """Return the schedule after steps of one name, one for each of the arguments given."""
         raise NotImplementedError
 
-    def tile(self, loops: Mapping[str, int] | None = None, /, **sizes: int) -> S:
+    def __getattr__(self, name: str) -> Any:
+        """Refuse a step that there is not, with the one that is meant."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise unknown_step(name)
+
+    def tile(self, /, *loops: Mapping[str, int], **sizes: int) -> S:
         """Cut loops into tiles; the loops over the points of a tile go inside those over the tiles.
 
         >>> import polyker as pk
@@ -40,9 +49,9 @@ class Steps(Generic[S]):
               for j.point = j % 16
                 B: B[i, j] = A[j, i]
         """
-        return self._step("tile", {"sizes": _merged(loops, sizes)})
+        return self._step("tile", {"sizes": loops_with("tile", loops, sizes, "number")})
 
-    def split(self, loops: Mapping[str, int] | None = None, /, **sizes: int) -> S:
+    def split(self, /, *loops: Mapping[str, int], **sizes: int) -> S:
         """Make two loops of one where it stands, also of a reduction's.
 
         >>> import polyker as pk
@@ -53,9 +62,9 @@ class Steps(Generic[S]):
             for j
               B: B[i, j] = A[j, i]
         """
-        return self._step("split", {"sizes": _merged(loops, sizes)})
+        return self._step("split", {"sizes": loops_with("split", loops, sizes, "number")})
 
-    def interchange(self, *order: str) -> S:
+    def interchange(self, /, *order: str, **named: Any) -> S:
         """Put loops that are directly inside each other into another order, the outermost first.
 
         >>> import polyker as pk
@@ -65,9 +74,9 @@ class Steps(Generic[S]):
           for i
             B: B[i, j] = A[j, i]
         """
-        return self._step("interchange", {"order": order})
+        return self._step("interchange", {"order": loops_named("interchange", order, named)})
 
-    def distribute(self, loop: str, /) -> S:
+    def distribute(self, /, *loops: str, **named: Any) -> S:
         """Give each statement inside a loop, or each nest, a loop of its own; the inverse of `fuse`.
 
         >>> import polyker as pk
@@ -88,10 +97,12 @@ class Steps(Generic[S]):
         for i
           O: O[i] = T[i] + T[0]
         """
-        return self._step("distribute", {"loop": loop})
+        return self._step("distribute", *({"loop": loop} for loop in loops_named("distribute", loops, named)))
 
-    def skew(self, factor: int = 1, /, **loops: str) -> S:
+    def skew(self, /, *loops: Mapping[str, str] | int, **named: str | int) -> S:
         """Let each iteration of one loop begin another one later: the time of j becomes j + factor * i.
+
+        `s.skew({"i.tile": "t.tile"}, factor=2)` says it of loops whose names are no words of Python.
 
         >>> import polyker as pk
         >>> text = "f(A: f64[N,N]) -> A:\\n A[i,j] = A[i-1,j] + A[i-1,j+1]  for i in 1:N, j in 0:N-1"
@@ -101,13 +112,9 @@ class Steps(Generic[S]):
           for i
             A: A[i, j] = A[i - 1, j] + A[i - 1, j + 1]
         """
-        chosen: Any = dict(loops)
-        # A loop may be called `factor`: what leans on another loop is a loop.
-        by = factor if isinstance(chosen.get("factor"), str) else chosen.pop("factor", factor)
-        pair = next(iter(chosen.items())) if len(chosen) == 1 else ()
-        return self._step("skew", {"loops": pair, "factor": by})
+        return self._step("skew", *skews_of(loops, named))
 
-    def shift(self, loops: Mapping[str, int] | None = None, /, **offsets: int) -> S:
+    def shift(self, /, *loops: Mapping[str, int], **offsets: int) -> S:
         """Let a statement run some iterations later in a loop, so that others that share the loop run before it.
 
         >>> import polyker as pk
@@ -117,9 +124,9 @@ class Steps(Generic[S]):
           T: T[i] = A[i]*2.0
           O: O[i] = T[i] + T[i + 1]
         """
-        return self._step("shift", {"offsets": _merged(loops, offsets)})
+        return self._step("shift", {"offsets": loops_with("shift", loops, offsets, "number")})
 
-    def reverse(self, loop: str, /) -> S:
+    def reverse(self, /, *loops: str, **named: Any) -> S:
         """Run a loop backwards.
 
         >>> import polyker as pk
@@ -128,9 +135,9 @@ class Steps(Generic[S]):
         for i = -i
           B: B[i] = A[i]
         """
-        return self._step("reverse", {"loop": loop})
+        return self._step("reverse", *({"loop": loop} for loop in loops_named("reverse", loops, named)))
 
-    def vectorise(self, loops: Mapping[str, int] | None = None, /, **lanes: int) -> S:
+    def vectorise(self, /, *loops: Mapping[str, int], **lanes: int) -> S:
         """Run iterations of a loop at the same time, as the lanes of a vector.
 
         >>> import polyker as pk
@@ -140,11 +147,11 @@ class Steps(Generic[S]):
           vector(8) i.point = i % 8
             B: B[i] = A[i]
         """
-        return self._step("vectorise", {"sizes": _merged(loops, lanes)})
+        return self._step("vectorise", {"sizes": loops_with("vectorise", loops, lanes, "number")})
 
     vectorize = vectorise
 
-    def unroll(self, loops: Mapping[str, int] | None = None, /, **factors: int) -> S:
+    def unroll(self, /, *loops: Mapping[str, int], **factors: int) -> S:
         """Repeat the body of a loop; a loop of at most so many constant iterations vanishes.
 
         >>> import polyker as pk
@@ -154,10 +161,10 @@ class Steps(Generic[S]):
           unroll(4) i.point = i % 4
             B: B[i] = A[i]
         """
-        return self._step("unroll", {"sizes": _merged(loops, factors)})
+        return self._step("unroll", {"sizes": loops_with("unroll", loops, factors, "number")})
 
-    def parallel(self, loop: str, /, threads: int | None = None) -> S:
-        """Run the iterations of a loop on several threads, as many as the options say where that is None.
+    def parallel(self, /, *loops: str | Mapping[str, int], **threads: int | None) -> S:
+        """Run the iterations of a loop on several threads, as many as the options say where no number is given.
 
         >>> import polyker as pk
         >>> s = pk.op("B[i,j] = A[j,i]").schedule(pk.f32[64, 64], auto=False)
@@ -165,12 +172,14 @@ class Steps(Generic[S]):
         parallel(4) i
           for j
             B: B[i, j] = A[j, i]
+        >>> s.parallel("i", threads=4) == s.parallel(i=4) == s.parallel({"i": 4})
+        True
         """
-        return self._step("parallel", {"loop": loop, "threads": self._threads() if threads is None else threads})
+        return self._step("parallel", *threads_of(loops, threads, self._threads()))
 
     parallelise = parallelize = parallel
 
-    def map(self, loops: Mapping[str, str] | None = None, /, **roles: str) -> S:
+    def map(self, /, *loops: Mapping[str, str], **roles: str) -> S:
         """Run the iterations of loops by a GPU's blocks, or by the threads of a block: "block.x", "thread.y", "thread.x(32)".
 
         The number of a block's threads is that of the loop's iterations, which its time says or which stands in parentheses.
@@ -182,16 +191,13 @@ class Steps(Generic[S]):
           thread.x(32) i.point = i % 32
             B: B[i] = A[i]
         """
-        found, given = self, _merged(loops, roles)
-        if not isinstance(given, Mapping):
-            return self._step("map", {"loop": given, "role": None})  # which is refused
-        for loop, role in given.items():
-            found = found._step("map", {"loop": loop, "role": role})  # type: ignore[assignment]
-        return found  # type: ignore[return-value]
+        given = loops_with("map", loops, roles, "role")
+        return self._step("map", *({"loop": loop, "role": role} for loop, role in given.items()))
 
     def _threads(self) -> int:
         raise NotImplementedError
 
+    @checked_call
     def promote(
         self,
         tensor: str,
@@ -256,9 +262,3 @@ class Steps(Generic[S]):
         """
         given = {"tensor": tensor, "at": at, "memory": memory, "layout": layout, "pad": pad, "swizzle": swizzle}
         return self._step("promote", given)
-
-
-def _merged(loops: Mapping[str, Any] | None, named: Mapping[str, Any]) -> object:
-    if loops is None:
-        return named
-    return {**loops, **named} if isinstance(loops, Mapping) else loops

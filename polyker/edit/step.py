@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from typing import Any
 
 from msgspec import Struct
 
-from polyker.errors.base import ScheduleError, failure
-from polyker.errors.given import exact_text, integer, printed
+from polyker.edit.calls import unknown_step
+from polyker.edit.forms import FORMS, BadArgument, loop_offsets, loop_order, loop_pair, loop_sizes, one_name, refused
+from polyker.errors.base import failure
+from polyker.errors.given import printed
 from polyker.errors.schedules import BAD_STEP
-
-MEMORIES = ("registers", "stack", "scratch", "shared")
-ARGUMENT_LIMIT = 1 << 31
-_MAX_SHOWN = 32  # loops of one step, characters of a list
 
 
 class EditStep(Struct, frozen=True):
@@ -46,31 +46,49 @@ class EditStep(Struct, frozen=True):
             said["statement"] = self.statement
         for name, value in self.arguments:
             if value is not None:
-                said[name] = _plain(value, FORMS[self.name].kinds[name] in (_sizes, _offsets))
+                said[name] = _plain(value, FORMS[self.name].kinds[name] in (loop_sizes, loop_offsets))
         return said
 
 
 def call_text(step: EditStep) -> str:
     """Return a step as the method call that makes it."""
-    parts: list[str] = []
+    positional: list[str] = []
+    keywords: list[str] = []
+    for pairs, values in _parts(step):
+        if all(loop.isidentifier() and not iskeyword(loop) and loop not in _OPTIONS for loop, _ in pairs):
+            keywords += [f"{loop}={_code(value)}" for loop, value in pairs]
+        else:
+            positional.append("{" + ", ".join(f"{_code(loop)}: {_code(value)}" for loop, value in pairs) + "}")
+        positional += [_code(value) for value in values]
+    for name, value in step.arguments:
+        if name in _OPTIONS and value is not None:
+            keywords.append(f"{name}={_code(value)}")
+    return f"{step.name}({', '.join(positional + keywords)})"
+
+
+_OPTIONS = ("factor", "threads", "depth", "at", "memory", "layout", "pad", "swizzle")  # said by keyword
+
+
+def _parts(step: EditStep) -> Iterator[tuple[Sequence[tuple[str, Any]], Sequence[Any]]]:
+    """Yield what a step says of loops: those with a value each, and names."""
+    if step.name == "map":
+        yield [(step["loop"], step["role"])], ()
+        return
     for name, value in step.arguments:
         kind = FORMS[step.name].kinds[name]
-        if kind in (_sizes, _offsets):
-            pairs = [(k, str(v)) for k, v in value]
-        elif kind is _lean:
-            pairs = [(value[0], repr(value[1]))]
-        elif kind in (_names, _name):
-            parts += [f'"{v}"' for v in ((value,) if isinstance(value, str) else value)]
-            continue
-        elif value is None:
-            continue
-        else:
-            pairs = [(name, repr(value).replace("'", '"'))]
-        if all(k.isidentifier() for k, _ in pairs):
-            parts += [f"{k}={v}" for k, v in pairs]
-        else:
-            parts.append("{" + ", ".join(f'"{k}": {v}' for k, v in pairs) + "}")
-    return f"{step.name}({', '.join(parts)})".replace("'", '"')
+        if kind in (loop_sizes, loop_offsets):
+            yield value, ()
+        elif kind is loop_pair:
+            yield [value], ()
+        elif kind is loop_order:
+            yield (), value
+        elif kind is one_name:
+            yield (), [value]
+
+
+def _code(value: Any) -> str:
+    """Return a value as it is written in Python, texts in double quotes."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _plain(value: Any, pairs: bool) -> Any:
@@ -79,173 +97,25 @@ def _plain(value: Any, pairs: bool) -> Any:
     return [_plain(v, False) for v in value] if isinstance(value, tuple) else value
 
 
-class _Bad(Exception):
-    """What is wrong with an argument, in words."""
-
-
-def _integer(value: object, least: int) -> int:
-    number = integer(value)
-    if number is None or not least <= number <= ARGUMENT_LIMIT:
-        raise _Bad(f"{printed(value)} is no whole number from {least} to {ARGUMENT_LIMIT}")
-    return number
-
-
-def _text(value: object) -> str:
-    text = exact_text(value)
-    if not text or len(text) > 1000:
-        raise _Bad(f"{printed(value)} is no name")
-    return text
-
-
-def _sizes(value: object) -> tuple[tuple[str, int], ...]:
-    return _pairs(value, 1)
-
-
-def _offsets(value: object) -> tuple[tuple[str, int], ...]:
-    return _pairs(value, -ARGUMENT_LIMIT)
-
-
-def _pairs(value: object, least: int) -> tuple[tuple[str, int], ...]:
-    if not isinstance(value, Mapping) or not 0 < len(value) <= _MAX_SHOWN:
-        raise _Bad("there is no loop with a number")
-    return tuple((_text(k), _integer(v, least)) for k, v in value.items())
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= _MAX_SHOWN:
-        raise _Bad("there are not two loops or more, the outermost first,")
-    found = tuple(_text(v) for v in value)
-    if len(set(found)) < len(found):
-        raise _Bad("a loop is named twice")
-    return found
-
-
-def _lean(value: object) -> tuple[str, str]:
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise _Bad("there are not two loops")
-    one, other = _text(value[0]), _text(value[1])
-    if one == other:
-        raise _Bad("a loop leans on itself")
-    return one, other
-
-
-def _name(value: object) -> str:
-    return _text(value)
-
-
-def _maybe(value: object) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _memory(value: object) -> str | None:
-    text = exact_text(value)
-    if value is not None and text not in MEMORIES:
-        raise _Bad(f"{printed(value)} is not {', '.join(MEMORIES)}")
-    return text
-
-
-def _layout(value: object) -> tuple[tuple[int, int], ...] | None:
-    """Return the dimensions of a buffer, outermost first, as (dimension, block); a block of 0 is the whole dimension."""
-    if value is None:
-        return None
-    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= _MAX_SHOWN:
-        raise _Bad(f"{printed(value)} is no list of dimensions")
-    found = []
-    for entry in value:
-        pair = entry if isinstance(entry, (list, tuple)) else (entry, 0)
-        if len(pair) != 2:
-            raise _Bad(f"{printed(entry)} is no dimension, and no (dimension, block)")
-        found.append((_integer(pair[0], 0), _integer(pair[1], 0)))
-    return tuple(found)
-
-
-def _swizzle(value: object) -> int | bool | None:
-    if value is None or isinstance(value, bool):
-        return value or None
-    number = integer(value)
-    if number is None or not 2 <= number <= ARGUMENT_LIMIT or number & (number - 1):
-        raise _Bad(f"swizzle={printed(value)} is neither True nor a power of two from 2 on")
-    return number
-
-
-def _padding(value: object) -> int | None:
-    if value is None:
-        return None
-    number = integer(value)
-    if number is None or not 1 <= number <= ARGUMENT_LIMIT:
-        raise _Bad(f"pad={printed(value)} is no whole number of elements from 1 to {ARGUMENT_LIMIT}")
-    return number
-
-
-def _check_banks(given: Mapping[str, Any]) -> None:
-    """Refuse what keeps columns in other banks where there are none."""
-    said = [f"{name}={given[name]!r}" for name in ("pad", "swizzle") if given[name] is not None]
-    if len(said) > 1:
-        raise _Bad(f"{' and '.join(said)} exclude each other")
-    if said and given["memory"] != "shared":
-        raise _Bad(f'{said[0]} is said of memory that is not "shared", which has no banks,')
-
-
-class Form(Struct, frozen=True):
-    """How a step is written, what its arguments are, what they are where they are left out, and what they may be together."""
-
-    text: str
-    kinds: Mapping[str, Callable[[object], Any]]
-    default: Mapping[str, Any]
-    together: Callable[[Mapping[str, Any]], None] = lambda _: None
-
-
-FORMS: dict[str, Form] = {
-    "tile": Form("s.tile(i=64, j=64)", {"sizes": _sizes}, {}),
-    "split": Form("s.split(k=8)", {"sizes": _sizes}, {}),
-    "interchange": Form('s.interchange("j", "i")', {"order": _names}, {}),
-    "fuse": Form(
-        's.fuse("A", "B", depth=1)',
-        {"first": _name, "second": _name, "depth": lambda v: _integer(v, 1)},
-        {"depth": 1},
-    ),
-    "distribute": Form('s.distribute("i")', {"loop": _name}, {}),
-    "skew": Form(
-        's.skew(j="i", factor=1)', {"loops": _lean, "factor": lambda v: _integer(v, -ARGUMENT_LIMIT)}, {"factor": 1}
-    ),
-    "shift": Form("s.shift(i=1)", {"offsets": _offsets}, {}),
-    "reverse": Form('s.reverse("i")', {"loop": _name}, {}),
-    "vectorise": Form("s.vectorise(j=8)", {"sizes": _sizes}, {}),
-    "unroll": Form("s.unroll(i=4)", {"sizes": _sizes}, {}),
-    "parallel": Form('s.parallel("i", threads=4)', {"loop": _name, "threads": lambda v: _integer(v, 1)}, {}),
-    "map": Form('s.map(i="block.x", j="thread.x(32)")', {"loop": _name, "role": _name}, {}),
-    "promote": Form(
-        's.promote("A", at="k.tile", memory="stack", layout=(1, 0)), or with pad=1 or swizzle=True and memory="shared"',
-        {"tensor": _name, "at": _maybe, "memory": _memory, "layout": _layout, "pad": _padding, "swizzle": _swizzle},
-        {"at": None, "memory": None, "layout": None, "pad": None, "swizzle": None},
-        _check_banks,
-    ),
-}
-
-
 def step_of(name: object, statement: object, given: Mapping[str, object]) -> EditStep:
     """Return a step, its arguments checked; raises ScheduleError saying how the step is written."""
     form = FORMS.get(name) if isinstance(name, str) else None
     if form is None or not isinstance(name, str):
-        raise failure(BAD_STEP, reason="there is no such step: its name has to be right", step=name, form=_all_names())
+        raise unknown_step(name)
     try:
-        who = None if statement is None else _text(statement)
+        who = None if statement is None else one_name(statement)
         extra = [k for k in given if k not in form.kinds]
         if extra:
-            raise _Bad(f"there is no argument {printed(extra[0])}")
+            raise BadArgument(f"there is no argument {printed(extra[0])}")
         values = {**form.default, **given}
         absent = [k for k in form.kinds if k not in values]
         if absent:
-            raise _Bad(f"{absent[0]!r} is missing")
+            raise BadArgument(f"{absent[0]!r} is missing")
         checked = {k: kind(values[k]) for k, kind in form.kinds.items()}
         form.together(checked)
         return EditStep(name, who, tuple(checked.items()))
-    except _Bad as bad:
-        raise failure(BAD_STEP, reason=bad, step=name, form=form.text) from None
-
-
-def _all_names() -> str:
-    return ", ".join(FORMS)
+    except BadArgument as bad:
+        raise refused(name, str(bad)) from None
 
 
 def step_from_json(said: object) -> EditStep:
@@ -254,6 +124,3 @@ def step_from_json(said: object) -> EditStep:
         raise failure(BAD_STEP, reason="there is no object with a name", step="?", form='{"step": "tile", ...}')
     rest = {k: v for k, v in said.items() if k not in ("step", "statement")}
     return step_of(said.get("step"), said.get("statement"), rest)
-
-
-__all__ = ["FORMS", "EditStep", "Form", "ScheduleError", "call_text", "step_from_json", "step_of"]

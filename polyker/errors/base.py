@@ -110,6 +110,10 @@ class ScheduleError(PolykerError):
     """A schedule step cannot be applied."""
 
 
+class StepNameError(ScheduleError, AttributeError):
+    """A schedule has no step of that name."""
+
+
 class LegalityError(ScheduleError):
     """A schedule breaks a dependence."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyker.errors.base import GatherError, ScheduleError, register
+from polyker.errors.base import GatherError, ScheduleError, StepNameError, register
 
 GATHERED = register(
     "PK510",
@@ -158,6 +158,12 @@ BAD_STEP = register(
     ScheduleError,
     "{reason} in the step `{step}`",
     "the step is written {form}",
+)
+NO_STEP = register(
+    "PK551",
+    StepNameError,
+    "a schedule has no step `{step}`",
+    "the steps are {known}",
 )
 BAD_TEXT = register(
     "PK544",

@@ -90,4 +90,4 @@ def test_a_loop_called_factor_leans_on_another() -> None:
     text = "f(A: f64[N,N]) -> A:\n A[i,factor] = A[i-1,factor] + A[i-1,factor+1]  for i in 1:N, factor in 0:N-1"
     plain = pk.op(text).schedule(pk.f64[8, 8], auto=False)
     assert plain.skew(factor="i").steps == plain.skew(1, factor="i").steps
-    assert str(plain.skew(2, factor="i").steps[0]) == 's.skew(factor="i", factor=2)'
+    assert str(plain.skew(2, factor="i").steps[0]) == 's.skew({"factor": "i"}, factor=2)'
