@@ -26,6 +26,7 @@ from polyker.errors import (
     PolykerError,
     ScheduleError,
     ShapeError,
+    StepNameError,
 )
 from polyker.ir.dtypes import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from polyker.options import get_num_threads, options, set_num_threads
@@ -81,6 +82,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "ShapeError",
+    "StepNameError",
     "__version__",
     "bf16",
     "bool_",

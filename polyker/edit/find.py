@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from polyker.edit.state import NamedLoop, State
+from polyker.edit.step import EditStep
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.schedules import SEVERAL, UNKNOWN_LOOP, UNKNOWN_STATEMENT
+from polyker.structs import replace
 
 
 class StatementPlace(Struct, frozen=True):
@@ -57,6 +60,31 @@ def place(
     return _of(state, first, names)
 
 
+def in_shown_names(state: State, step: EditStep) -> EditStep:
+    """Return a step with loops that were moved since called as they are shown now: `j'`, not `j`."""
+    arguments = dict(step.arguments)
+    names = [n for kind in ("loop", "order", "loops", "sizes", "offsets", "at") for n in _names_in(arguments.get(kind))]
+    try:
+        found = place(state, step.statement, names, step.name)
+    except PolykerError:
+        return step
+    shown = {}
+    for name in names:
+        loop = _loop(state, found.statement, name)
+        if loop is not None and loop.name.replace("'", "") == name.replace("'", ""):
+            shown[name] = loop.name
+
+    def change(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(change, value))
+        return shown.get(value, value) if isinstance(value, str) else value
+
+    changed = tuple(
+        (k, change(v) if k not in ("tensor", "memory", "role", "first", "second") else v) for k, v in step.arguments
+    )
+    return replace(step, arguments=changed)
+
+
 def _of(state: State, statement: str, names: tuple[str, ...]) -> StatementPlace:
     labels = {}
     for name in names:
@@ -73,6 +101,13 @@ def _of(state: State, statement: str, names: tuple[str, ...]) -> StatementPlace:
 def _loop(state: State, statement: str, name: str) -> NamedLoop | None:
     loops = state.loops(statement)
     return next((x for x in loops if x.name == name), None) or next((x for x in loops if name in x.others), None)
+
+
+def _names_in(value: Any) -> tuple[str, ...]:
+    """Return the loops that an argument of a step names."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(n for part in value or () for n in _names_in(part)) if isinstance(value, (tuple, type(None))) else ()
 
 
 def _unknown(state: State, names: tuple[str, ...]) -> PolykerError:

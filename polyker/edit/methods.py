@@ -108,7 +108,7 @@ class Steps(Generic[S]):
         >>> text = "f(A: f64[N,N]) -> A:\\n A[i,j] = A[i-1,j] + A[i-1,j+1]  for i in 1:N, j in 0:N-1"
         >>> s = pk.op(text).schedule(pk.f64[64, 64], auto=False)
         >>> print(s.skew(j="i", factor=1).interchange("j", "i"))
-        for j = j + i
+        for j' = j + i
           for i
             A: A[i, j] = A[i - 1, j] + A[i - 1, j + 1]
         """
@@ -120,7 +120,7 @@ class Steps(Generic[S]):
         >>> import polyker as pk
         >>> s = pk.op("T[i] = A[i] * 2; O[i] = T[i] + T[i+1] for i in 0:63").schedule(pk.f32[64], auto=False)
         >>> print(s["O"].shift(i=1).fuse("T", "O"))
-        for i = i in T; i + 1 in O
+        for i' = i in T; i + 1 in O
           T: T[i] = A[i]*2.0
           O: O[i] = T[i] + T[i + 1]
         """
@@ -132,7 +132,7 @@ class Steps(Generic[S]):
         >>> import polyker as pk
         >>> s = pk.op("B[i] = A[i]").schedule(pk.f32[64], auto=False)
         >>> print(s.reverse("i"))
-        for i = -i
+        for i' = -i
           B: B[i] = A[i]
         """
         return self._step("reverse", *({"loop": loop} for loop in loops_named("reverse", loops, named)))

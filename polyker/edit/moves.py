@@ -167,7 +167,7 @@ def in_user_names(error: PolykerError, state: State) -> PolykerError:
         return re.sub(r"^S\d+\b|(?<=, )S\d+\b", lambda m: statements.get(m[0], m[0]), text)
 
     def loops(text: str) -> str:
-        return ", ".join(state.names.loop(part) for part in text.split(", "))
+        return ", ".join(state.loop(part) for part in text.split(", "))
 
     change = {
         "statement": statement, "source": statement, "sink": statement, "instance": statement, "reason": statement,
@@ -178,7 +178,7 @@ def in_user_names(error: PolykerError, state: State) -> PolykerError:
         known = str(values["known"])
         values["known"] = statement(known) if error.code == "PK520" else loops(known)
     if "reason" in values:
-        values["reason"] = re.sub(r"`(i\d+[\w.]*)`", lambda m: f"`{state.names.loop(m[1])}`", str(values["reason"]))
+        values["reason"] = re.sub(r"`(i\d+[\w.]*)`", lambda m: f"`{state.loop(m[1])}`", str(values["reason"]))
     return failure(error.code, hint=_HINTS.get(error.code), **values)
 
 

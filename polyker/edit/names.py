@@ -33,17 +33,51 @@ class ShownNames(Struct, frozen=True):
         base, dot, rest = label.partition(".")
         return self.indices.get(base, base) + dot + rest
 
+    def shown(self, member: Member) -> str:
+        """Return the name of a loop: a new one, such as `j'`, where its time is not its index's alone but shifted, skewed or
+        reversed."""
+        return self._moved(member, self.loop(member.label))[0]
+
     def loop_of(self, member: Member, statement: str) -> tuple[str, ...]:
         """Return the names under which a statement knows a loop, the one that is shown first.
 
-        A loop that several statements share has the label of one of them; the others know it by their own index, too.
+        A loop that several statements share has the label of one of them; the others know it by their own index, too. A loop
+        whose time was moved keeps the name that it had before.
         """
         base, dot, rest = member.label.partition(".")
         own = indices_of(member.time(statement))
-        shown = self.loop(member.label)
-        if base in own or len(own) != 1:
-            return (shown,)
-        return tuple(dict.fromkeys((self.indices.get(next(iter(own)), shown) + dot + rest, shown)))
+        known = [self.loop(member.label)]
+        if base not in own and len(own) == 1:
+            known.insert(0, self.indices.get(next(iter(own)), base) + dot + rest)
+        names = [self._moved(member, name) for name in known]
+        return tuple(dict.fromkeys([*(n[0] for n in names), *(n for found in names for n in found)]))
+
+    def _moved(self, member: Member, name: str) -> tuple[str, ...]:
+        """Return a loop's name with a prime at each part that was moved (a tile of j' is `j'.tile`), then its names from before."""
+        own = [time for s, time in member.times if self.statements.get(s) == self.families.get(s)]
+        found = [tuple(name.split("."))]
+        for cuts in sorted(set().union(*map(_moves, own or [t for _, t in member.times]))):
+            at = max(0, len(found[0]) - 1 - cuts)
+            found = [(*parts[:at], self._primed(parts[at], at), *parts[at + 1 :]) for parts in found] + found
+        return tuple(".".join(parts) for parts in found)
+
+    def _primed(self, part: str, at: int) -> str:
+        part += "'"
+        while at == 0 and part in self.indices.values():
+            part += "'"
+        return part
+
+
+def _moves(time: Expr) -> frozenset[int]:
+    """Return where a loop was shifted, skewed or reversed: how many times it was cut since, for each; none for an index."""
+    match time:
+        case Call(op="floordiv" | "mod", args=(inner, Literal())):
+            return frozenset(cuts + 1 for cuts in _moves(inner))
+        case Call(args=args):
+            first = next((a for a in args if not isinstance(a, Literal)), None)  # the others are what it leans on
+            return frozenset((0,)) | (frozenset() if first is None else _moves(first))
+        case _:
+            return frozenset()
 
 
 def named(typed: TypedProgram, program: TypedProgram) -> tuple[TypedProgram, ShownNames]:

@@ -68,13 +68,13 @@ class _Show:
 
     def loop(self, member: Member) -> str:
         kind = member.role
-        label = self.state.names.loop(member.label)
+        label, index = self.state.names.shown(member), self.state.names.loop(member.label)
         by_text: dict[str, list[str]] = {}
         for s, time in member.times:
             by_text.setdefault(print_expr(plain(time), self.labels), []).append(self.state.names.statements[s])
         own = {self.state.names.statements.get(s.name) for s in self.state.typed.statements()}
-        if len(by_text) == 2 and label in by_text and not own & set(by_text[label]):
-            del by_text[label]  # copies, whose index is the loop's
+        if len(by_text) == 2 and index in by_text and not own & set(by_text[index]):
+            del by_text[index]  # copies, whose index is the loop's
         if len(by_text) == 1:
             (text,) = by_text
             return f"{kind} {label}" + (f" = {text}" if text != label else "")

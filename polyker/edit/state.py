@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from polyker.edit.names import ShownNames, named
 from polyker.ir.typed import TypedProgram
-from polyker.schedule.tree.nodes import Member, ScheduleTree, paths
+from polyker.schedule.tree.nodes import Member, ScheduleTree, loops, paths
 from polyker.structs import replace
 
 
@@ -35,6 +35,11 @@ class State(Struct, frozen=True):
     def internal(self, shown: str) -> str | None:
         """Return the generated name of a statement, or None."""
         return next((s for s, name in self.names.statements.items() if name == shown), None)
+
+    def loop(self, label: str) -> str:
+        """Return the shown name of a loop by its label in the tree."""
+        found = next((m for m in loops(self.schedule.tree) if m.label == label), None)
+        return self.names.loop(label) if found is None else self.names.shown(found)
 
     def loops(self, statement: str) -> tuple[NamedLoop, ...]:
         """Return the loops of a statement by its generated name, the outermost first, each once."""

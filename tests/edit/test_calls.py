@@ -11,7 +11,6 @@ import pytest
 import polyker as pk
 from polyker.edit.calls import OTHER_NAMES
 from polyker.edit.forms import FORMS
-from polyker.errors import StepNameError
 
 TYPES = pk.f32[8, 8], pk.f32[8, 8]
 MM = pk.op("C[i,j] += A[i,k] * B[k,j]")
@@ -74,7 +73,7 @@ def test_a_statement_fuses_with_another() -> None:
 @pytest.mark.parametrize(("other", "meant"), [(o, step) for step, others in OTHER_NAMES.items() for o in others])
 def test_other_systems_names_lead_to_the_step(other: str, meant: str) -> None:
     for owner in (S, S["C"]):
-        with pytest.raises(StepNameError, match=f"did you mean `{meant}`") as caught:
+        with pytest.raises(pk.StepNameError, match=f"did you mean `{meant}`") as caught:
             getattr(owner, other)("i")
         assert f"s.{meant}(" in str(caught.value)
 

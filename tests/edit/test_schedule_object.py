@@ -205,7 +205,7 @@ def test_an_illegal_step_shows_two_instances_the_element_and_what_is_legal():
     message = str(caught.value)
     assert "read-after-write dependence through A: A(i=" in message
     assert "both use A[" in message
-    assert 's.skew(j="i", factor=1).interchange("j", "i")' in message
+    assert 's.skew(j="i", factor=1).interchange("j\'", "i")' in message
     with pytest.raises(pk.LegalityError, match=r's\["O"\].shift\(i=1\).fuse\("T", "O", depth=1\)'):
         text(TWO, pk.f32[10]).fuse("T", "O")
     with pytest.raises(pk.LegalityError, match=r"legal instead: s.vectorise\(j=8\)"):
