@@ -53,7 +53,7 @@ class ShownNames(Struct, frozen=True):
         return tuple(dict.fromkeys([*(n[0] for n in names), *(n for found in names for n in found)]))
 
     def _moved(self, member: Member, name: str) -> tuple[str, ...]:
-        """Return a loop's name with a prime at each part that was moved (a tile of j' is `j'.tile`), then its names from before."""
+        """Return a loop's name with a prime at each part that was moved, as in `j'.tile`, then its names from before."""
         own = [time for s, time in member.times if self.statements.get(s) == self.families.get(s)]
         found = [tuple(name.split("."))]
         for cuts in sorted(set().union(*map(_moves, own or [t for _, t in member.times]))):
