@@ -29,7 +29,7 @@ ROWS = [
     ("PK324", "O[i] = A[2147483648*i % 4] for i in 0:2147483649", {"A": f32[4]}, {},
      "`2147483648*i % 4` computes numbers of 2^62 or more", "2147483648*i % 4", "smaller range by `for`"),
     ("PK304", "O[i] = A[i] * where(i > 0, A[i-1], 0)", {"A": f32[4]}, {}, "the elements O[0] of", ..., "pad="),
-    ("PK304", "O[i] = A[i] for i in 2:5", {"A": f32[5]}, {}, "no statement writes the elements { O[c0] : 0 <= c0 <= 1 }",
+    ("PK304", "O[i] = A[i] for i in 2:5", {"A": f32[5]}, {}, "no statement writes the elements O[0] and O[1]",
      "O[i] = A[i] for i in 2:5", "pad="),
     ("PK304", "O[2*i] += A[i]", {"A": f32[2]}, {}, "the elements O[1] of output `O`", "O[2*i] += A[i]", "pad="),
     ("PK305", "T[i] = A[i] for i in 1:4; O[i] = T[i]", {"A": f32[4]}, {}, "`T[i]` reads the elements T[0]", "T[i]", "earlier"),

@@ -95,11 +95,11 @@ ERRORS = [
         "Transpose5D", "O[i,j,k,l,m] = I[j,i,k,i,l]", {"I": f32["I0", "I1", "I2", "I3", "I4"]}, {},
         "PK301", "index `m` has no range: nothing that is read bounds it", "m",
     ),
-    ("Shift1D", "O[i] = I[i-1]", {"I": f32["I0"]}, {}, "PK304", "no statement writes the elements { O[0] }", None),
+    ("Shift1D", "O[i] = I[i-1]", {"I": f32["I0"]}, {}, "PK304", "no statement writes the elements O[0]", None),
     ("Shift1D2", "O[i] = I[i+5]", {"I": f32["I0"]}, {}, "PK307", "the subscript `i` of `O` reaches below 0", "i"),
     (
         "ConvGrad", "dI[n,c,h,w] += dO[n,m,h-kh,w-kw] * W1[m,c,kh,kw]", {"dO": f32[2, 3, 8, 9], "W1": f32[3, 4, 3, 3]},
-        {}, "PK304", "0 <= c2 <= 7 and 0 <= c3 <= 8 and (c2 <= 1 or (c2 >= 2 and c3 <= 1)) } of output `dI`", None,
+        {}, "PK304", "dI[0, 0, 0, 0], dI[0, 0, 0, 1], dI[0, 0, 0, 2] and 237 more of output `dI`", None,
     ),
     (
         "PaddedConv", "P[n,c,h,w] = I[n,c,h-5,w-7]; T[n,m,h,w] += P[n,c,2*h+kh,3*w+kw] * W1[m,c,kh,kw]",
@@ -112,7 +112,7 @@ ERRORS = [
     ),
     (
         "PartialCopy", "O[i,j] = I[i,j] for i in 3:N-1", {"I": f32["N", "M"]}, {"N": "N"},
-        "PK304", "{ O[c0, c1] : 0 <= c0 <= 2 and 0 <= c1 < M }", None,
+        "PK304", "the elements O[i, j] with 0 <= i <= 2 and 0 <= j < M of output `O`", None,
     ),
     (
         "AmbiguousRotate", "O[i,j] = I[10+i-j,i+j]", {"I": f32["N", "M"]}, {},
@@ -121,7 +121,7 @@ ERRORS = [
     ("PartialAssignWithoutWhere", "O[i,j] = 3", {}, {}, "PK301", "index `i` has no range", "i"),
     (
         "PartialAssignWithWhere", "O[i,j] = 3 for i in 4:8, j in 3:20", {}, {},
-        "PK304", "(c0 <= 3 or (c0 >= 4 and c1 <= 2)) } of output `O`", None,
+        "PK304", "the elements O[0, 0], O[0, 1], O[0, 2] and 89 more of output `O`", None,
     ),
     (
         "IllegalIndirectWhere", "O[i,j] = 3 for i in 0:size[j], j in 0:size[i]", {"size": i32["N"]}, {},

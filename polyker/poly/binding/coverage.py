@@ -7,8 +7,8 @@ while elements that no inferred range reaches stay undefined. `=` at gathered pl
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from polyker.errors.base import Span
@@ -17,10 +17,9 @@ from polyker.poly import isl
 from polyker.poly.affine import Affine, constant
 from polyker.poly.binding.bounds import IndexBound, domain_conditions, scope_text
 from polyker.poly.binding.context import BindingContext
+from polyker.poly.binding.elements_text import elements_text
 from polyker.poly.binding.inside import Shape
 from polyker.poly.binding.subjects import AffineAccess, BoundStatement, IndexScope
-
-_MAX_SET_CHARACTERS = 400  # of a set in a message: longer ones nobody reads (chosen)
 
 CoveredStatement = tuple[BoundStatement, Mapping[str, IndexBound]]
 
@@ -287,22 +286,26 @@ class Coverage:
         return time + ["0"] * (longest - len(time))
 
     def _show_elements(self, tensor: str, elements: Any) -> str:
-        elements = elements.coalesce()
-        if self.context.names:
-            elements = elements.gist_params(elements.params())
-        for k in range(elements.dim(isl.dim.set)):
-            elements = elements.set_dim_name(isl.dim.set, k, f"c{k}")
-        if not self.context.names and elements.is_singleton():
-            point = elements.sample_point()
-            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(elements.dim(isl.dim.set))]
-            return f"{tensor}[{', '.join(map(str, at))}]" if at else tensor
-        if len(str(elements)) > _MAX_SET_CHARACTERS:
-            point = elements.lexmin().sample_point()
-            at = [point.get_coordinate_val(isl.dim.set, k).to_python() for k in range(elements.dim(isl.dim.set))]
-            return f"{tensor}[{', '.join(map(str, at))}] and others"
-        text = self.context.relabel(str(elements))
-        text = re.sub(r"\bc\d+ = (?=[^\]]*\])", "", text[text.index("{") :])
-        return text.replace("{ [", f"{{ {tensor}[").replace("; [", f"; {tensor}[")
+        return elements_text(tensor, elements, self._subscript_names(tensor), self.context.relabel)
+
+    def _subscript_names(self, tensor: str) -> list[str]:
+        """Return the user's names for a tensor's subscripts: indices that stand there alone, else letters that are free."""
+        accesses = [w.target for w, _ in self.writers.get(tensor, [])]
+        accesses += [a for s, _ in self.items for a in s.reads if a.tensor == tensor]
+        names: list[str] = []
+        for d in range(len(self.shapes[tensor])):
+            forms = (a.subscripts[d] for a in accesses if d < len(a.subscripts))
+            own = (form.variable for form in forms if form is not None)
+            known = (self.context.labels[i] for i in own if i in self.context.labels)
+            taken = {*names, *self.context.labels.values()}
+            name = next((n for n in known if n not in names), None) or next(n for n in _letters() if n not in taken)
+            names.append(name)
+        return names
+
+
+def _letters() -> Iterator[str]:
+    yield from "ijklmn"
+    yield from (f"d{k}" for k in count())
 
 
 def statement_times(tree: tuple[object, ...], items: Sequence[CoveredStatement]) -> dict[int, tuple[int | str, ...]]:
