@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # The compiler's core, whose aim is 32,000 lines in all, then what stands around it.
 CORE = {
     "ir": 2080,  # 220 of them JSON of programs
-    "poly": 3430,
+    "poly": 3490,
     "machine": 370,
     "cost": 1650,
     "rewrite": 7180,
