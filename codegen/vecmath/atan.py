@@ -31,9 +31,11 @@ def atan2(b: MathBuilder, y: MathValue, x: MathValue) -> MathValue:
     steep, left = ax < ay, b.bits(x) < 0
     low, high = b.choose(steep, ax, ay), b.choose(steep, ay, ax)
     zero, same = low.eq(0.0), low.eq(high)
-    middle = (low > high * _EIGHTH) | (same & low.ne(0.0))
-    # Half of each, where the sum may overflow.
-    factor = b.select(high > 2.0 ** (b.format(x).bias - 2), 0.5, b.constant(1.0, x.element))
+    # Half of each, where the sum may overflow, and more where both are denormal: an eighth of one would be rounded there.
+    bias = b.format(x).bias
+    factor = b.select(high > 2.0 ** (bias - 2), 0.5, b.constant(1.0, x.element))
+    factor = b.choose(high < 2.0 ** (4 - bias), b.constant(2.0 ** (bias // 2), x.element), factor)
+    middle = (low * factor > high * factor * _EIGHTH) | (same & low.ne(0.0))
     above = b.choose(middle, low * factor - high * factor, low)
     below = b.choose(middle, low * factor + high * factor, high)
     t = b.select(zero | same, 0.0, above / below)
