@@ -54,7 +54,7 @@ MEANT: list[tuple[Callable[[], object], str]] = [
     (lambda: mm.infer(A=(2, "K"), B=("K", 4)), "pk.f32[2, 'K']"),
     (lambda: pk.op(3), 'pk.op("C[i,j] += A[i,k] * B[k,j]")'),
     (lambda: pk.op("C[i] = A[i]", "D[i] = C[i]"), "one text"),
-    (lambda: pk.op([pk.tensors("C")[0].set(1)]), "pk.op(*statements)"),
+    (lambda: pk.op([["C[i] = A[i]"]]), "a list holds statements of the builder"),
     (lambda: pk.op(pk.tensors("A")[0] + 1), ".set(value)"),
     (lambda: pk.indices("i, j"), "spaces between them"),
     (lambda: pk.tensors(["A"]), "spaces between them"),  # type: ignore[arg-type]
