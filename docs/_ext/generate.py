@@ -320,6 +320,15 @@ def limits() -> str:
     return table(("what", "limit"), ((what, f"{n:,}" if isinstance(n, int) else n) for what, n in rows))
 
 
+def _members(value: type, kind: str) -> str:
+    """Return the options by which a class is shown with its methods, those of polyker's classes that it inherits from, too."""
+    if kind != "Classes":
+        return ""
+    foreign = [b.__name__ for b in value.__mro__ if not b.__module__.startswith("polyker")]
+    own = [b for b in value.__mro__[1:] if b.__module__.startswith("polyker")]
+    return "\n   :members:" + (f"\n   :inherited-members: {', '.join(foreign)}" if own else "")
+
+
 def api() -> str:
     """Return directives of autodoc for the public names of polyker."""
     import polyker as pk
@@ -342,7 +351,6 @@ def api() -> str:
         if kind not in directive:
             parts.append((", " if kind == "Element types" else "\n\n").join(names) + "\n")
             continue
-        more = "\n   :members:" if kind == "Classes" else ""
-        body = "\n\n".join(f".. {directive[kind]}:: polyker.{name}{more}" for name in names)
+        body = "\n\n".join(f".. {directive[kind]}:: polyker.{n}{_members(getattr(pk, n), kind)}" for n in names)
         parts.append(f"```{{eval-rst}}\n{body}\n```\n")
     return "\n".join(parts)
