@@ -7,6 +7,7 @@ from typing import Any
 
 import polyker as pk
 from polyker.codegen.artifact import Artifact
+from polyker.codegen.ir.printing import print_kernel
 from polyker.edit.state import State
 from polyker.edit.step import EditStep
 from polyker.ir.layout import Layout
@@ -49,3 +50,12 @@ def table_of(called: Any) -> CallTable | None:
 def entry_of(called: Any) -> Any:
     """Return what a call of an operator or a kernel runs now: the emitted entry, or the way through Python."""
     return partial.func.__get__(called)  # type: ignore[attr-defined]
+
+
+def generated(made: pk.Kernel | Artifact, stage: str) -> str:
+    """Return the stage "schedule" or "loops" with generated names (S0, t1, i2), by which tests of passes know their programs."""
+    artifact = made if isinstance(made, Artifact) else compiled_to(made)
+    if stage == "loops":
+        return print_kernel(artifact.loops or artifact.kernel)
+    ordered = [artifact.scheduled] if artifact.scheduled else [part.scheduled for part in artifact.parts]
+    return "\n\n".join("\n".join((str(s), *map(str, s.notes))) for _, s in ordered)

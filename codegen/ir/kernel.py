@@ -221,7 +221,7 @@ class For(Struct, frozen=True):
     BLOCK and THREAD: only inside a Launch; `axis` (x, y or z) names the numbers of blocks or threads that the iterations
     are distributed over in turn, whatever their count; `lanes` of a THREAD loop bounds the trip count,
     and so does that of a BLOCK loop, where it is not 0.
-    `trip` is the exact trip count where it is a known constant, else None.
+    `trip` is the exact trip count where it is a known constant, else None. `label`: the schedule's loop that it is, for people.
     """
 
     var: str
@@ -235,6 +235,7 @@ class For(Struct, frozen=True):
     thread: str = ""
     enough: KExpr | None = None
     axis: str = ""
+    label: str = ""
 
     @property
     def most(self) -> int | None:
@@ -242,10 +243,12 @@ class For(Struct, frozen=True):
         return self.trip if self.trip is not None else self.lanes or None
 
 
-def loop_of(var: str, count: int, body: StmtBlock, kind: LoopKind = LoopKind.SERIAL, axis: str = "") -> For:
+def loop_of(
+    var: str, count: int, body: StmtBlock, kind: LoopKind = LoopKind.SERIAL, axis: str = "", label: str = ""
+) -> For:
     """Return a loop from 0 to a constant."""
     lanes = 0 if kind is LoopKind.SERIAL else count
-    return For(var, Const(0), Const(count), body, 1, kind, lanes, count, axis=axis)
+    return For(var, Const(0), Const(count), body, 1, kind, lanes, count, axis=axis, label=label)
 
 
 class Allocate(Struct, frozen=True):

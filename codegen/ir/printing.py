@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 from polyker.codegen.ir.kernel import (
     Allocate,
@@ -53,18 +54,35 @@ def print_kernel(kernel: KernelIR) -> str:
     return "\n\n".join((*parts, _own(kernel)))
 
 
-def _own(kernel: KernelIR) -> str:
+def print_named(kernel: KernelIR, tensors: Mapping[str, str], loop: Callable[[str], str]) -> str:
+    """Return the text of a kernel without its parts, in the user's names.
+
+    `tensors`: the names of tensors and sizes by those that buffers and integers begin with; `loop`: the name of the schedule's
+    loop of a label, which stands beside each loop.
+    """
+
+    def named(found: re.Match[str]) -> str:
+        return loop(found["loop"]) if found["loop"] is not None else tensors.get(found["name"], found["name"])
+
+    return _GENERATED.sub(named, _own(kernel, labelled=True))
+
+
+# A loop's label, between marks that no text has; the name of a tensor or size, which its buffers' and strides' begin with.
+_GENERATED = re.compile(r"\0(?P<loop>[^\0]*)\0|(?<![\w.])(?P<name>[tn]\d+)(?!\d)")
+
+
+def _own(kernel: KernelIR, *, labelled: bool = False) -> str:
     lines = [f"def {kernel.name}({', '.join(b.name for b in kernel.buffers)}; {', '.join(kernel.integers)}):"]
     for b in kernel.buffers:
         shape = ", ".join(map(print_value, b.shape))
         strides = ", ".join(map(print_value, b.strides))
         access = "" if b.writable else ", read only"
         lines.append(f"    # {b.name}: {b.dtype.name}[{shape}], strides ({strides}), {b.space.value}{access}")
-    lines += _block(kernel.body, 1)
+    lines += _block(kernel.body, 1, labelled=labelled)
     return "\n".join(lines)
 
 
-def _block(block: StmtBlock, depth: int) -> Iterator[str]:  # noqa: C901 (one short case a kind of statement)
+def _block(block: StmtBlock, depth: int, *, labelled: bool) -> Iterator[str]:  # noqa: C901 (one short case a kind of statement)
     pad = "    " * depth
     if not block:
         yield f"{pad}pass"
@@ -88,23 +106,25 @@ def _block(block: StmtBlock, depth: int) -> Iterator[str]:  # noqa: C901 (one sh
                 yield f"{pad}require {print_value(condition)} else return {code}"
             case If(condition=condition, body=body, orelse=orelse):
                 yield f"{pad}if {print_value(condition)}:"
-                yield from _block(body, depth + 1)
+                yield from _block(body, depth + 1, labelled=labelled)
                 if orelse:
                     yield f"{pad}else:"
-                    yield from _block(orelse, depth + 1)
+                    yield from _block(orelse, depth + 1, labelled=labelled)
             case For(var=var, lo=lo, hi=hi, step=step, kind=kind, lanes=lanes, body=body):
                 by = f", {step}" if step != 1 else ""
-                how = "" if kind is LoopKind.SERIAL else f"  # {kind.value}({lanes or ''})"
-                how = f"  # {kind.value}.{node.axis}" if node.axis else how
-                how += f", on thread {node.thread}" if node.thread else ""
-                yield f"{pad}for {var} in range({print_value(lo)}, {print_value(hi)}{by}):{how}"
-                yield from _block(body, depth + 1)
+                how = "" if kind is LoopKind.SERIAL else f"{kind.value}({lanes or ''})"
+                how = f"{kind.value}.{node.axis}" if node.axis else how
+                label = f"\0{node.label}\0" if labelled and node.label else ""
+                how = " ".join(filter(None, (how, label))) + (f", on thread {node.thread}" if node.thread else "")
+                note = f"  # {how}" if how else ""
+                yield f"{pad}for {var} in range({print_value(lo)}, {print_value(hi)}{by}):{note}"
+                yield from _block(body, depth + 1, labelled=labelled)
             case Allocate(buffers=buffers, body=body):
                 # One in another, as long as that does not push the text to the right.
                 groups = [(b,) for b in buffers] if len(buffers) <= _MAX_NESTED_BUFFERS else [buffers]
                 for n, group in enumerate(groups):
                     yield f"{pad}{'    ' * n}with {', '.join(map(_held, group))}:"
-                yield from _block(body, depth + len(groups))
+                yield from _block(body, depth + len(groups), labelled=labelled)
             case Barrier(warps=warps):
                 yield f"{pad}barrier{' of each warp' if warps else ''}"
             case Commit():
@@ -123,7 +143,7 @@ def _block(block: StmtBlock, depth: int) -> Iterator[str]:  # noqa: C901 (one sh
             case Launch(name=name, grid=grid, block=threads, body=body):
                 blocks = ", ".join(map(print_value, grid))
                 yield f"{pad}launch {name} by ({blocks}) blocks of ({', '.join(map(str, threads))}) threads:"
-                yield from _block(body, depth + 1)
+                yield from _block(body, depth + 1, labelled=labelled)
 
 
 def _called(call: PartCall) -> str:

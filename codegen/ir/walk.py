@@ -193,7 +193,8 @@ def with_blocks(stmt: Stmt, change: Callable[[StmtBlock], StmtBlock]) -> Stmt:
 def with_body(loop: For, body: StmtBlock) -> For:
     """Return a loop with another body."""
     return For(
-        loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.enough, loop.axis
+        loop.var, loop.lo, loop.hi, body, loop.step, loop.kind, loop.lanes, loop.trip, loop.thread, loop.enough, loop.axis,
+        loop.label,
     )  # fmt: skip
 
 

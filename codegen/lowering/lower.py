@@ -311,18 +311,20 @@ class _Lowering(Struct, dict=True):
         trip = None
         if start is None and isinstance(lo, Const) and isinstance(hi, Const):
             trip = max(0, -(-(int(hi.value.real) - int(lo.value.real)) // step))
+        label = "" if member is None else member.label
         if member is None or member.kind is MemberKind.SERIAL:
-            return For(fresh, lo, hi, body, step, trip=trip)
+            return For(fresh, lo, hi, body, step, trip=trip, label=label)
         if member.kind is MemberKind.PARALLEL:
             body = self._allocated(body, self.threads, ".own")
-            return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, thread)
+            return For(fresh, lo, hi, body, step, LoopKind.PARALLEL, member.extent, trip, thread, label=label)
         if member.kind in (MemberKind.BLOCK, MemberKind.THREAD):
-            return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip, axis=member.axis)
+            kind = _KINDS[member.kind]
+            return For(fresh, lo, hi, body, step, kind, member.extent, trip, axis=member.axis, label=label)
         if member.kind is MemberKind.VECTOR and step != 1:
             # isl steps over the values that the domain leaves out: those lanes are masked.
             runs = Op("eq", (Op("mod", (Op("sub", (Var(fresh), lo)), Const(step))), Const(0)), bool_)
             body, step, trip = (If(runs, body),), 1, None
-        return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip)
+        return For(fresh, lo, hi, body, step, _KINDS[member.kind], member.extent, trip, label=label)
 
     def _mark(self, node: isl.AstNode, env: dict[str, KExpr]) -> StmtBlock:
         name = node.mark_get_id().get_name()
@@ -358,7 +360,7 @@ class _Lowering(Struct, dict=True):
             )
 
         def single(body: StmtBlock) -> Stmt:
-            return loop_of(next(self.names), 1, self._allocated(body, scopes), kind, member.axis)
+            return loop_of(next(self.names), 1, self._allocated(body, scopes), kind, member.axis, member.label)
 
         found = iterations(
             block, kind, member.axis, lambda loop: replace(loop, body=self._allocated(loop.body, scopes)), single
@@ -398,7 +400,8 @@ class _Lowering(Struct, dict=True):
         self.ranges[fresh] = least, greatest
         body = self._fixed(nest, (*times, Var(fresh)))
         lanes = 0 if member.kind is MemberKind.SERIAL else member.extent
-        return (For(fresh, Const(least), Const(greatest + 1), body, 1, _KINDS[member.kind], lanes, trip),)
+        kind, stop = _KINDS[member.kind], Const(greatest + 1)
+        return (For(fresh, Const(least), stop, body, 1, kind, lanes, trip, label=member.label),)
 
     def _run(self, name: str, values: tuple[KExpr, ...]) -> StmtBlock:
         """Return one instance of a statement, its iterators' values given."""

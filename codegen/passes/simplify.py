@@ -161,8 +161,9 @@ class _Copier:
                 body = self.block(body, inner)
                 self.repeats = around
                 copy = For(
-                    var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, enough, stmt.axis
-                )
+                    var, lo, hi, body, stmt.step, stmt.kind, stmt.lanes, stmt.trip, stmt.thread, enough, stmt.axis,
+                    stmt.label,
+                )  # fmt: skip
                 return _counted(copy) if stmt.kind is LoopKind.VECTOR and stmt.trip is None and values else copy
             case _:
                 assert not isinstance(stmt, _NOT_HERE), (

@@ -23,9 +23,12 @@ _TUPLE = re.compile(r"\bS\d+\[([^\]]*)\]")
 _FACTOR = re.compile(r"(?<![A-Za-z_'])(?P<factor>\d*)(?P<name>[A-Za-z_]\w*)")
 
 
-def print_typed(typed: TypedProgram) -> str:
-    """Return a typed program as text: tensors, checks, then statements with domains, in the user's names."""
-    labels = labels_of(typed)
+def print_typed(typed: TypedProgram, statements: Mapping[str, str] | None = None) -> str:
+    """Return a typed program as text: tensors, checks, then statements with domains, in the user's names.
+
+    `statements`: their names by the generated ones, which they have where none are given.
+    """
+    labels = labels_of(typed) | dict(statements or {})
     lines = []
     for tensor in typed.tensors:
         shape = ", ".join(print_expr(e, labels) for e in tensor.shape)
@@ -72,8 +75,9 @@ def print_statement(statement: TypedStatement, labels: Mapping[str, str]) -> str
     update = _UPDATES.get(statement.op, f"{statement.op}=")
     left = f"{target}[{subscripts}]" if subscripts else target
     right = print_expr(statement.expr, labels)
-    domain = relabel(_in_own_names(statement), labels)
-    return f"{statement.name}: {left} {update} {right}  in {statement.acc.name}  over {domain}"
+    name = labels.get(statement.name, statement.name)
+    domain = relabel(_in_own_names(statement), labels).replace(f"{statement.name}[", f"{name}[")
+    return f"{name}: {left} {update} {right}  in {statement.acc.name}  over {domain}"
 
 
 def _in_own_names(statement: TypedStatement) -> str:

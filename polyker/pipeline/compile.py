@@ -26,6 +26,7 @@ from polyker.ir.typed import TypedProgram
 from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline import program as programs
+from polyker.pipeline.named import NamedStages
 from polyker.pipeline.parts import compile_parts
 from polyker.pipeline.schedules import automatic, in_text_order, scheduled
 from polyker.pipeline.single import single_kernel, started
@@ -72,7 +73,7 @@ def compile_typed(
     text = emit(made.machine, target)
     code = build(text, target)
     ordered = (made.program, made.schedule)
-    stages = stages_of(again, target.name, typed, [ordered], lowered.kernel, llvm=lambda: text)
+    stages = stages_of(again, target.name, typed, [NamedStages(typed, *ordered)], lowered.kernel, llvm=lambda: text)
     return Artifact(
         typed, layouts, made.kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,
         ordered, lowered.kernel, made.steps,

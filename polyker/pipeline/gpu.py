@@ -20,6 +20,7 @@ from polyker.options import Options
 from polyker.pipeline import program as programs
 from polyker.pipeline.driver import Run, check
 from polyker.pipeline.kernel import SCALAR_REPLACEMENT, SIMPLIFY, UNROLL_ALL, kernel_pass
+from polyker.pipeline.named import NamedStages
 from polyker.pipeline.passes import At, KernelPass, Ordered, Pass, PassLevel, SchedulePass
 from polyker.pipeline.schedules import (
     GIVEN_SCHEDULE_ISL_OPERATIONS,
@@ -124,7 +125,8 @@ def compile_gpu(
     sizes = frozenset(n for n, _ in program.sizes)
     text = cuda_source(kernel, sizes, {t.name: t.label for t in program.tensors})
     assembly = {} if gpu.simulated else {"ptx": lambda: ptx(text, target)}
-    stages = stages_of(again, target.name, typed, [(program, schedule)], kernel, cuda=lambda: text, **assembly)
+    shown = [NamedStages(typed, program, schedule)]
+    stages = stages_of(again, target.name, typed, shown, kernel, cuda=lambda: text, **assembly)
     code = build_sim(text) if gpu.simulated else CudaCode(text, target)
     return Artifact(
         typed, run.at.given, kernel, lowered.arguments, lowered.scratch, lowered.integers, lowered.guards, stages, code,

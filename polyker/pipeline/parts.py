@@ -18,6 +18,7 @@ from polyker.ir.typed import TypedNode, TypedProgram
 from polyker.machine.model import Target
 from polyker.options import Options
 from polyker.pipeline.driver import check
+from polyker.pipeline.named import NamedStages
 from polyker.pipeline.single import SingleKernel, single_kernel, started
 from polyker.pipeline.trace import Again, Watch, stages_of
 from polyker.poly.isl import isl_job
@@ -63,7 +64,8 @@ def compile_parts(
     code = build(text, target)
     calls = Counter(use.number for use in uses)
     scheduled = [(m.program, m.schedule) for m in made]
-    stages = stages_of(again, target.name, typed, scheduled, loops, llvm=lambda: text)
+    shown = [NamedStages(p.program, *ordered) for p, ordered in zip(first, scheduled, strict=True)]
+    stages = stages_of(again, target.name, typed, shown, loops, llvm=lambda: text)
     return Artifact(
         typed, layouts, kernel, whole.arguments, whole.scratch, whole.integers, whole.guards, stages, code,
         loops=loops, steps=tuple(step for m in made for step in m.steps),

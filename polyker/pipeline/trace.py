@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from polyker.codegen.ir.kernel import KernelIR
-from polyker.codegen.ir.printing import print_kernel
 from polyker.errors.base import failure
 from polyker.errors.calls import NO_STAGE
 from polyker.ir.decision import PassRun
 from polyker.ir.typed import TypedProgram
-from polyker.ir.typed_printing import print_typed
 from polyker.pipeline.driver import printed
-from polyker.poly.scop import Scop, build_scop
-from polyker.schedule.tree.nodes import ScheduleTree
+from polyker.pipeline.named import NamedStages
+from polyker.schedule.tree.nodes import Leaf, ScheduleTree
+from polyker.structs import replace
 
 Watch: TypeAlias = Callable[[PassRun, Any], None]
 # A compile that is done again, watched.
 Again: TypeAlias = Callable[[Watch], object]
-ScheduledProgram: TypeAlias = tuple[TypedProgram, ScheduleTree]
 
 AFTER = "after:"
 # Lines of a change that the list shows: of more, as many that are gone as are new.
@@ -109,33 +107,33 @@ def stages_of(
     again: Again,
     target: str,
     typed: TypedProgram,
-    scheduled: Sequence[ScheduledProgram],
+    scheduled: Sequence[NamedStages],
     loops: KernelIR,
     **code: Callable[[], str],
 ) -> Stages:
     """Return the stages of a compile; those of a kernel of parts show its parts one after another.
 
-    `scheduled`: the program of each part, with its schedule, of a kernel without parts the only one. `code`: the target's stages.
+    `scheduled`: each part's program and schedule, of a kernel without parts the only ones. `code`: the target's stages.
     """
 
-    def of_parts(show: Callable[[ScheduledProgram], str]) -> str:
+    def of_parts(show: Callable[[NamedStages], str]) -> str:
         texts = list(map(show, scheduled))
         return "\n\n".join(f"part {k}:\n{text}" for k, text in enumerate(texts)) if loops.parts else texts[0]
 
+    whole = NamedStages(typed, typed, ScheduleTree(Leaf()))
     return Stages(
         lambda name: printed_after(name, target, again),
         passes=lambda: printed_passes(again),
-        program=lambda: print_typed(typed),
-        isl=lambda: of_parts(lambda s: print_scop(build_scop(s[0]))),
-        schedule=lambda: of_parts(lambda s: "\n".join((str(s[1]), *map(str, s[1].notes)))),
-        loops=lambda: print_kernel(loops),
+        program=whole.written,
+        isl=lambda: of_parts(NamedStages.isl),
+        schedule=lambda: of_parts(NamedStages.tree),
+        loops=lambda: "\n\n".join(_loops(whole if loops.parts else scheduled[0], scheduled, loops)),
         **code,
     )
 
 
-def print_scop(scop: Scop) -> str:
-    """Return the domains and access relations as isl prints them."""
-    lines = [f"context {scop.context}"]
-    lines += [f"domain {scop.domains[s]}" for s in scop.domains]
-    lines += [f"{'write' if a.is_write else 'read'} {a.relation}" for a in scop.accesses]
-    return "\n".join(lines)
+def _loops(whole: NamedStages, parts: Sequence[NamedStages], kernel: KernelIR) -> Iterator[str]:
+    """Yield the loops of each part, then those of the kernel that calls them."""
+    for k, (part, stages) in enumerate(zip(kernel.parts, parts, strict=False)):
+        yield stages.loops(replace(part, name=f"part{k}"))
+    yield whole.loops(kernel)

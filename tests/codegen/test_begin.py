@@ -11,6 +11,7 @@ import polyker as pk
 from polyker.codegen.ir.kernel import Const, For, If, KExpr, Load, Op, Stmt, Store, Var
 from polyker.codegen.passes.hoist_buffer_init import begun
 from polyker.ir.dtypes import bool_, f64, i64
+from tests.artifacts import generated
 
 HELD = Op("lt", (Const(0), Var("n")), bool_)
 
@@ -47,7 +48,7 @@ def test_blocks_of_terms_of_symbolic_extent_share_their_code() -> None:
     made = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(
         pk.f32["I", "K"], pk.f32["K", "J"], target="cpu:x86-64-v3", threads=1
     )
-    loops = made.source("loops")
+    loops = generated(made, "loops")
     # One nest of sums for each of the whole tiles, those cut in rows and those cut in columns; one test of each kind of store.
     assert len(re.findall(r"\] = \(t4_p\d\[.* \+ \(", loops)) == 3, loops
     assert not re.search(r"if .*\n +for .*unroll.*\n +for .*unroll.*\n +for .*vector.*\n.* = f32\(0\)", loops)

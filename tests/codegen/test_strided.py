@@ -7,6 +7,7 @@ import polyker as pk
 from polyker.codegen.ir.kernel import Buffer, Const, For, KernelIR, Load, LoopKind, Op, Space, Store
 from polyker.codegen.llvm.jit.detect import target
 from polyker.ir.dtypes import DTYPES, f32
+from tests.artifacts import generated
 from tests.codegen.support import C, V, check_same, index
 from tests.codegen.test_llvm_memory import data
 from tests.passes import emit
@@ -103,7 +104,7 @@ def test_rows_of_a_buffer_are_woven(name):
     text = "Y[n,2*i] = 2*A[n,i];  Y[n,2*i+1] = A[n,i]+1;  Z[n,j] = Y[n,j]*Y[n,255-j]"
     op, a = pk.op(text), data(f32, 200 * 128).reshape(200, 128)
     kernel = op.compile(a, target=name, threads=1)
-    assert "with t1 in [" in kernel.source("schedule")  # Y
+    assert "with t1 in [" in generated(kernel, "schedule")  # Y
     assert "store float" not in kernel.source("llvm")
     assert "scatter" not in kernel.source("llvm")
     y = np.stack([2 * a, a + 1], -1).reshape(200, 256)

@@ -7,6 +7,7 @@ import pytest
 
 import polyker as pk
 from polyker.errors import LegalityError, ScheduleError
+from tests.artifacts import generated
 from tests.gpu.support import needs_compiler
 
 MATMUL = "C[i,j] += A[i,k] * B[k,j]"
@@ -94,7 +95,7 @@ def test_one_thread_may_run_one_statement_after_the_other():
 def test_partial_sums_that_begin_between_two_blocks_lie_in_registers():
     text = "f(C: [K], J: [L], X: [B]) -> O:\n    O[b] += X[b] * C[k] * J[k//3; pad=1] for b in 0:B where b <= k"
     kernel = pk.op(text).compile(pk.f64["K"], pk.f64["L"], pk.f64["B"], target="cuda-sim")
-    assert "8 partial sums" in kernel.source("schedule")
+    assert "8 partial sums" in generated(kernel, "schedule")
     places = re.findall(r"t\d+_p\d+\[(.*?)\] [+=]", kernel.source("cuda").split("// t0:")[1])
     assert places and all(p.isdigit() for p in places)
     for terms, elements in ((40, 30), (7, 7), (16, 3), (5, 9)):

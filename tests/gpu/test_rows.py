@@ -9,7 +9,7 @@ from polyker.codegen.ir.kernel import Barrier, Space
 from polyker.codegen.llvm.jit.detect import target
 from polyker.errors import InternalError
 from polyker.structs import replace
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_to, generated
 from tests.codegen.interpret import run
 from tests.covering import few
 from tests.gpu.sim_check import run_checked
@@ -134,7 +134,7 @@ def test_rows_in_loops_of_the_text_are_right():
 def buffers(family, rows, columns):
     kernel, _ = compiled(family, arguments(family, rows, columns, "f4"), "cuda:sm_90a")
     assert launches(kernel) == 1
-    return kernel.source("schedule"), {b.space for b in compiled_to(kernel).kernel.buffers}
+    return generated(kernel, "schedule"), {b.space for b in compiled_to(kernel).kernel.buffers}
 
 
 def test_few_rows_of_some_length_are_one_launch_too():
@@ -158,7 +158,7 @@ def loads(kernel, tensor="t0"):
 @pytest.mark.parametrize("family", ["softmax", "layer norm", "log softmax"])
 def test_a_row_in_registers_is_read_once_from_memory(family):
     kernel, _ = compiled(family, arguments(family, 4096, 2048, "f4"), "cuda:sm_90a")
-    assert loads(kernel) == (4, 0) and "thread.x(128)" in kernel.source("schedule")
+    assert loads(kernel) == (4, 0) and "thread.x(128)" in generated(kernel, "schedule")
     assert "pk_put(&t" in kernel.source("cuda").split("// t0:")[1]
 
 
@@ -169,9 +169,9 @@ def test_rows_that_begin_at_no_multiple_of_16_bytes_are_read_element_by_element(
 
 def test_rows_of_too_many_elements_for_registers_are_read_again():
     kernel, _ = compiled("softmax", arguments("softmax", 3, 40000, "f4"), "cuda:sm_90a")
-    assert "unroll" not in kernel.source("schedule")
+    assert "unroll" not in generated(kernel, "schedule")
     kernel = pk.op(SOFTMAX).compile(pk.f32["M", "N"], target="cuda:sm_90a")
-    assert "unroll" not in kernel.source("schedule")
+    assert "unroll" not in generated(kernel, "schedule")
 
 
 @needs_compiler
@@ -182,7 +182,7 @@ def test_rows_that_are_read_in_part_are_held_in_registers():
     s[i] += exp(X[i,k] - m[i]) where k <= i
     P[i,j] = exp(X[i,j] - m[i]) / s[i]"""
     kernel = pk.op(text).compile(x, target="cuda-sim")
-    assert launches(kernel) == 1 and "unroll" in kernel.source("schedule")
+    assert launches(kernel) == 1 and "unroll" in generated(kernel, "schedule")
     e = np.exp(x - np.where(np.tri(70), x, -np.inf).max(1, keepdims=True))
     np.testing.assert_allclose(kernel(x), e / np.tril(e).sum(1, keepdims=True), rtol=1e-12)
 

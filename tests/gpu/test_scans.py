@@ -16,7 +16,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Scope, Sequence
 from polyker.structs import replace
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_to, generated
 from tests.codegen.interpret import run
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc
@@ -37,7 +37,7 @@ def compiled(text, *types, **options):
 
 
 def is_scan(kernel):
-    return "threads scan" in kernel.source("schedule") and "pk_shfl_xor" in kernel.source("cuda")
+    return "threads scan" in generated(kernel, "schedule") and "pk_shfl_xor" in kernel.source("cuda")
 
 
 @needs_compiler
@@ -139,7 +139,7 @@ def test_long_rows_are_scanned_by_runs(shape):
     rows = "b," * (len(shape) - 1)
     n = shape[-1]
     kernel = compiled(f"S[{rows}0] = X[{rows}0]; S[{rows}t] = S[{rows}t-1] + X[{rows}t] for t in 1:{n}", x)
-    assert is_scan(kernel) and "runs of" in kernel.source("schedule")
+    assert is_scan(kernel) and "runs of" in generated(kernel, "schedule")
     np.testing.assert_array_equal(kernel(x), x.cumsum(-1))
 
 
@@ -147,7 +147,7 @@ def test_long_rows_are_scanned_by_runs(shape):
 def test_long_rows_of_a_size_begin_with_what_pads_the_first_element():
     text = "f(X: i32[N]) -> S: i32[N]:\n    S[t] = S[t-1; pad=3] + X[t] for t in 0:N"
     kernel = compiled(text, pk.i32["N"])
-    assert "runs of" in kernel.source("schedule")
+    assert "runs of" in generated(kernel, "schedule")
     for n in (0, 1, 5, 40000):
         np.testing.assert_array_equal(kernel(coded(n)), 3 + coded(n).cumsum())
 
@@ -198,14 +198,14 @@ def test_rows_that_lie_side_by_side_are_cut_into_runs_of_a_thread_each(case):
     text, dtype, shape, want = COLUMNS[case]
     x = coded(*shape, dtype=dtype)
     kernel = compiled(text, x)
-    assert "runs of" in kernel.source("schedule") and not is_scan(kernel)
+    assert "runs of" in generated(kernel, "schedule") and not is_scan(kernel)
     np.testing.assert_array_equal(kernel(x), want(x))
 
 
 @needs_compiler
 def test_one_symbolic_kernel_scans_columns_of_all_lengths():
     kernel = compiled("f(X: i32[N,40]) -> S:\n    S[t,b] += X[j,b] for t in 0:N where j <= t", pk.i32["N", 40])
-    assert "runs of" in kernel.source("schedule")
+    assert "runs of" in generated(kernel, "schedule")
     for n in (0, 1, 7, 129, 5000):
         np.testing.assert_array_equal(kernel(coded(n, 40)), coded(n, 40).cumsum(0))
 
@@ -237,7 +237,7 @@ def test_a_scan_in_place_in_a_loop_of_the_text_is_right():
 def test_a_long_scan_in_place_is_right():
     x = coded(20000)
     kernel = compiled("f(X: i32[20000]) -> X:\n    X[t] = X[t-1] + 2 * X[t] for t in 1:20000", x)
-    assert "runs of" in kernel.source("schedule")
+    assert "runs of" in generated(kernel, "schedule")
     np.testing.assert_array_equal(kernel(x.copy()), np.r_[x[:1], 2 * x[1:]].cumsum())
 
 
@@ -335,7 +335,7 @@ def test_nvcc_compiles_scans_without_spills(arch, shape):
     rows = "b," * (len(shape) - 1)
     text = f"S[{rows}t] += X[{rows}j] for t in 0:{shape[-1]} where j <= t"
     kernel = pk.op(text).compile(pk.f32[shape], target=arch)
-    assert "threads scan" in kernel.source("schedule")
+    assert "threads scan" in generated(kernel, "schedule")
     _, used = cubin(kernel.source("cuda"), target(arch))
     assert used and all(r.spilled == 0 and r.registers <= 64 for r in used.values()), used
 

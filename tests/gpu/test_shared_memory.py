@@ -12,7 +12,7 @@ from polyker.codegen.ir.walk import statements
 from polyker.codegen.passes.gpu.launch import STATIC_SHARED_BYTES, shared_memory
 from polyker.errors import CompileError, ScheduleError
 from polyker.machine.known import gpus
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_to, generated
 from tests.gpu.sim_check import run_checked
 from tests.gpu.support import needs_compiler, needs_nvcc, needs_sanitizer
 
@@ -119,4 +119,4 @@ def test_the_automatic_schedule_keeps_rows_on_chip_that_have_to_be_asked_for():
     assert (
         STATIC_SHARED_BYTES < 4 * 2 * 6900 < shared_memory(launch).size <= gpus()["cuda:sm_90a"].gpu.shared // 4
     )  # of 512 threads
-    assert re.search(r"one launch, .*E.* on the chip", kernel.source("schedule"))
+    assert re.search(r"one launch, .*E.* on the chip", generated(kernel, "schedule"))

@@ -7,6 +7,7 @@ import polyker as pk
 from polyker.codegen.cuda.sim_build import build_sim, header, sim_text
 from polyker.codegen.cuda.text import data_file
 from polyker.errors import GatherError, InternalError
+from tests.artifacts import generated
 from tests.gpu.support import needs_compiler
 
 pytestmark = needs_compiler
@@ -141,14 +142,14 @@ def test_functions_of_complex_numbers_are_near_numpys(dtype):
 def test_threads_with_several_elements_leave_no_element_out():
     a, b = coded(150, 19, dtype=np.float32), coded(19, 12, dtype=np.float32, start=5)
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(a, b, target="cuda-sim")
-    assert "4 x i0 in registers" in kernel.source("schedule")
+    assert "4 x i0 in registers" in generated(kernel, "schedule")
     np.testing.assert_array_equal(kernel(a, b), a @ b)
 
 
 def test_partial_sums_of_a_thread_take_in_the_last_terms():
     a = coded(77, 9)
     kernel = pk.op("s[j] += A[i,j]").compile(a, target="cuda-sim")
-    assert "8 partial sums" in kernel.source("schedule")
+    assert "8 partial sums" in generated(kernel, "schedule")
     np.testing.assert_array_equal(kernel(a), a.sum(0))
     a = coded(9, 77)
     symbolic = pk.op("s[i] += A[i,k]").compile(pk.f64["N", "K"], target="cuda-sim")
@@ -159,7 +160,7 @@ def test_partial_sums_of_a_thread_take_in_the_last_terms():
 def test_long_sums_of_few_columns_are_cut_for_many_threads():
     a = coded(3000, 4)
     kernel = pk.op("s[j] += A[i,j]").compile(a, target="cuda-sim")
-    assert "partial results in memory for each element" in kernel.source("schedule")
+    assert "partial results in memory for each element" in generated(kernel, "schedule")
     np.testing.assert_array_equal(kernel(a), a.sum(0))
 
 

@@ -16,7 +16,7 @@ from polyker.schedule.gpu.barriers import with_barriers
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.tree.nodes import Band, Filter, Leaf, Member, MemberKind, Promotion, ScheduleTree, Scope, Sequence
 from polyker.structs import replace
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_to, generated
 from tests.codegen.interpret import run
 from tests.covering import few
 from tests.gpu.sim_check import run_checked
@@ -49,7 +49,7 @@ def test_a_wait_leaves_the_steps_between_on_their_way(stages):
     a, b = (np.random.default_rng(n).integers(-4, 5, s).astype("f4") for n, s in enumerate(((40, 100), (100, 44))))
     kernel = pk.op(MATMUL).compile(a, b, target="cuda-sim")
     text = kernel.source("cuda").split("// t0:", 1)[1]
-    found = int(re.search(r"(\d) steps in turn", kernel.source("schedule"))[1])
+    found = int(re.search(r"(\d) steps in turn", generated(kernel, "schedule"))[1])
     assert found <= stages and (stages == 4 or found == stages)
     assert re.findall(r"pk_wait<(\d)>", text) == [str(found - 2)]
     assert text.count("pk_commit();") == text.count("__syncthreads();") == 1

@@ -14,7 +14,7 @@ from polyker.codegen.passes.gpu.vectors import agree, fall
 from polyker.errors import InternalError
 from polyker.ir.dtypes import bool_
 from polyker.structs import replace
-from tests.artifacts import compiled_to
+from tests.artifacts import compiled_to, generated
 from tests.codegen.interpret import run
 from tests.covering import few
 from tests.gpu.device import OnDevice
@@ -66,7 +66,7 @@ def test_operands_and_results_of_a_product_move_by_16_bytes_and_nothing_else(tar
 def test_how_wide_an_access_is_follows_from_extents(dtype, shape, reads, writes):
     m, k, n = shape
     kernel = pk.op(MATMUL).compile(dtype[m, k], dtype[k, n], target="cuda:sm_90a")
-    assert "operands shared" in kernel.source("schedule")
+    assert "operands shared" in generated(kernel, "schedule")
     assert widths(kernel) == (reads, writes)
 
 

@@ -12,7 +12,7 @@ from polyker.codegen.ir.printing import print_kernel
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, PrefetchPolicy
 from polyker.structs import replace
-from tests.artifacts import compiled_of
+from tests.artifacts import compiled_of, generated
 from tests.machines import ALONE, INTO_FIRST, INTO_SECOND, ONE_ROW, cached
 from tests.schedule.support import SMALL, case, lowered
 
@@ -116,7 +116,7 @@ def test_a_tile_asks_for_the_next_vectors_where_each_terms_lie_in_a_page_of_thei
     kernel = pk.op("C[a,j] += A[i,j] * B[a,i]").compile(
         A=pk.f32[terms, columns], B=pk.f32[rows, terms], target="cpu:x86-64-v4", threads=1
     )
-    assert bool(re.search(r"prefetch t0\[v\d+, .* into cache 2", str(kernel.source("loops")))) == found
+    assert bool(re.search(r"prefetch t0\[v\d+, .* into cache 2", generated(kernel, "loops"))) == found
 
 
 def test_statements_in_one_loop_ask_once() -> None:
@@ -170,7 +170,7 @@ def test_several_rows_of_memory_are_asked_for_in_the_second_cache(rows: int, ter
     facts = {"prefetch": PrefetchPolicy(sums=INTO_SECOND), "memory": ONE_ROW, "native_bytes": 32}
     machine = replace(target("cpu:x86-64-v4"), caches=caches, **facts)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
-    loops = str(kernel.source("loops"))
+    loops = generated(kernel, "loops")
     assert ("into cache 2" in loops) == found == ("prefetch" in loops)
 
 
@@ -189,14 +189,14 @@ def test_what_is_asked_for_beyond_the_end_is_not_read() -> None:
 def test_whole_lines_of_a_result_in_memory_are_asked_for(first: int, last: int, found: bool) -> None:
     types = {"A": pk.f64[last, 24, first, 24], "B": pk.f64[64, 16, 24]}
     kernel = pk.op("C[a,b,c,i,j] += A[j,k,a,c] * B[i,b,k]").compile(**types, target="cpu:x86-64-v4")
-    assert bool(re.search(r"prefetch \w+\[.*to write", str(kernel.source("loops")))) == found
+    assert bool(re.search(r"prefetch \w+\[.*to write", generated(kernel, "loops"))) == found
 
 
 def test_of_a_result_that_an_epilogue_stores_the_elements_written_are_asked_for() -> None:
     kernel = pk.op("O[b,n] = relu(sum[m](I[b,m] * W[n,m]) + bias[n])").compile(
         I=pk.f32[4160, 17], W=pk.f32[1024, 17], bias=pk.f32[1024], target="cpu:x86-64-v4"
     )
-    loops = str(kernel.source("loops"))
+    loops = generated(kernel, "loops")
     assert set(re.findall(r"prefetch (\w+)\[.*to write", loops)) == set(re.findall(r"(\w+)\[.*\] = relu", loops))
 
 
@@ -207,7 +207,7 @@ def test_whole_lines_of_a_result_in_memory_are_asked_for_at_any_sizes() -> None:
     compiled = compiled_of(kernel)
     of = {"J": 16, "K": 24}
     artifact = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
-    assert re.search(r"prefetch \w+\[.*to write", artifact.stages["loops"])
+    assert re.search(r"prefetch \w+\[.*to write", generated(artifact, "loops"))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_results_of_unknown_sizes_are_asked_for_in_blocks(rows: int, terms: int,
     compiled = compiled_of(kernel)
     of = {"I": rows, "K": terms, "J": columns}
     found = compiled.artifact(sizes={name: of[label] for name, label in compiled.typed.sizes})
-    assert len(set(re.findall(r"prefetch (\w+)\[.*to write", found.stages["loops"]))) == count
+    assert len(set(re.findall(r"prefetch (\w+)\[.*to write", generated(found, "loops")))) == count
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_the_first_lines_of_rows_are_asked_for_while_others_are_computed(
     prefetch = PrefetchPolicy(next_rows=INTO_FIRST if asks else ALONE)
     machine = replace(target("cpu:x86-64-v4"), prefetch=prefetch, caches=cached(32 << 10, 1 << 20, 64 << 20))
     kernel = pk.op(text).compile(X=pk.f32[rows, columns], target=machine, threads=1)
-    loops = str(kernel.source("loops"))
+    loops = generated(kernel, "loops")
     heads = re.findall(r"prefetch \w+\[\(?v0[^,]*, (\d+)\]", loops)
     assert sorted({int(h) for h in heads}) == ([*range(0, 256, 16)] if found else [])
 
@@ -284,5 +284,5 @@ def test_a_result_that_common_loops_hold_in_a_buffer_is_not_asked_for_in_memory(
     """
     heads = pk.f32[8, 384, 64]
     kernel = pk.op(text).compile(Q=heads, K=heads, V=heads, target="cpu:x86-64-v3", threads=1)
-    loops = str(kernel.source("loops"))
+    loops = generated(kernel, "loops")
     assert set(re.findall(r"prefetch (\w+)\[", loops)) <= set(re.findall(r"# (\w+): ", loops))

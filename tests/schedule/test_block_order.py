@@ -12,6 +12,7 @@ from polyker.cost.plan import TilePlan
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Cache
 from polyker.structs import replace
+from tests.artifacts import generated
 from tests.schedule.support import case
 
 TARGET = replace(target("cpu:x86-64-v4"), caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20)))
@@ -54,7 +55,7 @@ def test_small_matrices_of_a_batch_are_packed_where_they_come_from_far(batches: 
     # A copy of 18 KB costs more than it wins, but for a batch that the last cache does not keep from call to call.
     matrix = pk.f64[batches, size, size]
     kernel = pk.op("C[b,i,j] += A[b,i,k] * B[b,k,j]").compile(matrix, matrix, target=TARGET, threads=1)
-    assert ("B is packed" in kernel.source("schedule")) == packed
+    assert ("B is packed" in generated(kernel, "schedule")) == packed
 
 
 def test_blocks_of_copied_rows_have_two_terms_for_each_row() -> None:

@@ -13,6 +13,7 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache
 from polyker.structs import replace
+from tests.artifacts import generated
 
 TINY = (Cache(1 << 10), Cache(4 << 10), Cache(16 << 10))
 SPECS = (
@@ -31,7 +32,7 @@ def compiled(text: str, *args: object, **named: object) -> pk.Kernel:
 
 def in_blocks(kernel: pk.Kernel) -> bool:
     """Whether a reduction was cut into blocks."""
-    return ".block" in str(kernel.source("schedule"))
+    return ".block" in generated(kernel, "schedule")
 
 
 def contraction(spec: str) -> str:
@@ -87,7 +88,7 @@ def test_elements_that_the_first_block_of_terms_does_not_reach_start_at_zero(tri
 def test_tiles_of_a_packed_block_divide_it() -> None:
     types = pk.f32[200, 200], pk.f32[200, 200]
     machine = replace(target("cpu:x86-64-v4"), caches=TINY)
-    shown = compiled("C[i,j] += A[i,k] * B[j,k]", *types, target=machine).source("schedule")
+    shown = generated(compiled("C[i,j] += A[i,k] * B[j,k]", *types, target=machine), "schedule")
     found = re.findall(r"transpose\((\d+)\) \w+\.columns  {\w+: \(\(\w+ mod (\d+)\) mod (\d+)\)", shown)
     assert found
     assert all(columns == size and int(block) % int(size) == 0 for columns, block, size in found)
@@ -100,8 +101,8 @@ def test_one_kernel_for_all_sizes_starts_its_elements_with_any_number_of_terms()
         out = np.full((i, j), 7, np.float32)
         kernel(a, b, out=out)
         np.testing.assert_array_equal(out, a @ b)
-    assert str(kernel.source("schedule")).count(".block") >= 1
-    assert "S1:" not in str(kernel.source("schedule"))  # the statement that set the result to 0
+    assert generated(kernel, "schedule").count(".block") >= 1
+    assert "S1:" not in generated(kernel, "schedule")  # the statement that set the result to 0
 
 
 def test_a_block_has_room_for_several_indices_of_unknown_extent() -> None:

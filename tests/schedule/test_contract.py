@@ -26,7 +26,7 @@ from polyker.schedule import auto
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.text_order import default_schedule
 from polyker.structs import replace
-from tests.artifacts import compiled_of
+from tests.artifacts import compiled_of, generated
 from tests.schedule.support import Case, assert_same, case
 
 TARGET = target("cpu:x86-64-v4")
@@ -178,7 +178,7 @@ def test_no_temporary_is_larger_than_the_last_cache_and_all_operands() -> None:
 
 def scratch_bytes(kernel: pk.Kernel) -> int:
     """Return the bytes of f32 that a kernel needs besides its arguments."""
-    sizes = re.findall(r"f32\[([0-9, ]+)\][^\n]*, scratch", str(kernel.source("loops")))
+    sizes = re.findall(r"f32\[([0-9, ]+)\][^\n]*, scratch", generated(kernel, "loops"))
     return sum(4 * int(np.prod([int(n) for n in s.split(",")])) for s in sizes)
 
 
@@ -187,11 +187,11 @@ def test_a_large_temporary_is_made_only_where_a_part_of_it_is_enough(monkeypatch
     machine = replace(target("cpu:x86-64-v4"), caches=(Cache(48 << 10), Cache(1 << 20), Cache(32 << 20)))
     with pk.options(scratch_bytes=100 << 20):
         together = pk.op(BILINEAR).compile(**types, target=machine)
-        assert "in steps" in str(together.source("schedule"))
+        assert "in steps" in generated(together, "schedule")
         assert scratch_bytes(together) < 8 << 20  # of 128 MiB
         monkeypatch.setattr(auto, "best_fusion", lambda *_: None)
         apart = pk.op(BILINEAR + "  # apart").compile(**types, target=machine)
-        assert "in steps" not in str(apart.source("schedule"))
+        assert "in steps" not in generated(apart, "schedule")
     large = pk.op(BILINEAR + "  # apart").compile(**types, target=machine)
     assert scratch_bytes(large) >= 128 << 20
 
@@ -213,15 +213,15 @@ def test_the_order_of_a_symbolic_contraction_is_that_of_the_sizes_of_the_call(si
     np.testing.assert_allclose(kernel(a, b, d), a @ b @ d, rtol=1e-12)
     *_, plan = compiled_of(kernel).plans.values()  # that of this call: the kernels of other sizes are kept with it
     sizes_of = dict(zip(plan.executable.artifact().kernel.integers, plan.integers))
-    first = re.search(r"first (\S+) over", plan.executable.artifact().stages["schedule"])[1]
-    shape = re.search(rf"# {first}: f64\[(.*?)\]", plan.executable.artifact().stages["loops"])[1].split(", ")
+    first = re.search(r"first (\S+) over", generated(plan.executable.artifact(), "schedule"))[1]
+    shape = re.search(rf"# {first}: f64\[(.*?)\]", generated(plan.executable.artifact(), "loops"))[1].split(", ")
     left = i * j * k + i * k * l <= j * k * l + i * j * l
     assert [int(sizes_of.get(n, n)) for n in shape] == ([i, k] if left else [j, l])
 
 
 def test_it_is_said_what_was_done_and_why() -> None:
     kernel = pk.op(CHAIN).compile(A=pk.f32[500, 20], B=pk.f32[20, 400], D=pk.f32[400, 300])
-    note = next(n for n in str(kernel.source("schedule")).splitlines() if "factors" in n)
+    note = next(n for n in generated(kernel, "schedule").splitlines() if "factors" in n)
     assert re.search(r"S\d+: the sum of 3 factors is taken in steps: first t\d+ over i\d+; the model wins \d+%", note)
 
 
@@ -270,7 +270,7 @@ def test_a_symbolic_kernel_in_steps_is_right_for_sizes_of_all_sorts() -> None:
     text = "C[n] += X[n,i] * W[i,j] * Y[n,j]"
     with insist(0):
         kernel = pk.op(text).compile(X=pk.f64["N", "I"], W=pk.f64["I", "J"], Y=pk.f64["N", "J"])
-    assert "t5" in str(kernel.source("loops"))
+    assert "t5" in generated(kernel, "loops")
     rng = np.random.default_rng(1)
     for n, i, j in ((3, 4, 5), (1, 1, 1), (17, 33, 9), (4, 0, 3), (3, 2, 0), (0, 2, 2)):
         X, W, Y = rng.standard_normal((n, i)), rng.standard_normal((i, j)), np.full((n, j), np.nan if i == 0 else 2.0)

@@ -24,6 +24,7 @@ from polyker.schedule.legality.prove import BROKEN, prove
 from polyker.schedule.nests import loop_order as order
 from polyker.schedule.tree.nodes import Band, Promotion, ScheduleTree, Scope, Sequence, loops
 from polyker.structs import replace
+from tests.artifacts import generated
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 TINY = replace(target(SMALL), caches=(Cache(1024), Cache(2048), Cache(4096)))
@@ -281,7 +282,7 @@ def test_an_illegal_common_loop_gives_way_to_a_vector_nest_for_each_statement(mo
     monkeypatch.setattr(lowering, "prove", prove_once)
     X = np.arange(600 * 700, dtype="f4").reshape(600, 700) % 7
     kernel = pk.op(softmax_like(SOFTMAX)).compile(X)
-    shown = kernel.source("schedule")
+    shown = generated(kernel, "schedule")
     assert "a plainer schedule is taken" in shown
     assert "vectors of" in shown and "run together" not in shown
     e = abs(X - X.max(1, keepdims=True))
@@ -316,8 +317,8 @@ def test_sizes_that_the_call_refuses_ask_for_no_larger_buffer() -> None:
     kernel = pk.op("F[c,q,39-y] = Z[c+y] / E[y,c,q]\nO[y,q,j] = F[y,j,q]").compile(
         E=pk.f32["A", "B", 16], Z=pk.f64["N"], threads=1, target="cpu:x86-64-v3"
     )
-    assert " with " in kernel.source("schedule")
-    assert "plainer" not in kernel.source("schedule")
+    assert " with " in generated(kernel, "schedule")
+    assert "plainer" not in generated(kernel, "schedule")
     E, Z = np.ones((40, 4, 16), "f4"), np.arange(60.0)
     reversed_windows = np.stack([Z[c : c + 40][::-1] for c in range(4)])
     np.testing.assert_array_equal(kernel(E=E, Z=Z), np.repeat(reversed_windows[:, :, None], 16, axis=2))
@@ -331,7 +332,7 @@ def test_what_a_sum_of_a_fusion_without_loops_begins_with_stays_with_it() -> Non
     """
     types = {"L": pk.f32[4, 6, 2], "V": pk.f32[2], "H": pk.f32[5], "G": pk.f32[1]}
     kernel = pk.op(text).compile(**types, target="cpu:x86-64-v4", threads=1)
-    assert "plainer" not in str(kernel.source("schedule"))
+    assert "plainer" not in generated(kernel, "schedule")
 
 
 @pytest.mark.parametrize(("rows", "together"), [(400, False), (4, True)])
@@ -358,7 +359,7 @@ def test_a_temporary_without_elements_is_held_in_no_buffer() -> None:
     """
     types = {"A": pk.f64[2], "T": pk.f64[1, 6, 4], "I": pk.f64[4], "C": pk.f64[3], "L": pk.f64[2, 7]}
     kernel = pk.op(text).compile(**types, target="cpu:x86-64-v3", threads=1)
-    assert "plainer" not in str(kernel.source("schedule"))
+    assert "plainer" not in generated(kernel, "schedule")
     found = kernel(*(np.ones(t.shape) for t in types.values()))
     assert (found == -np.inf).all()
 
@@ -370,7 +371,7 @@ def test_what_shares_loops_inside_the_text_s_own_copies_nothing_before_them() ->
     (want,) = interpret(parse(whole), {"A": A, "B": B.copy()}, {})
     for processor in ("cpu:x86-64-v3", "cpu:x86-64-v4"):
         kernel = pk.op(whole).compile(A=pk.f64[6, 6], B=pk.f64[6, 6], threads=1, target=processor)
-        assert "plainer" not in str(kernel.source("schedule"))
+        assert "plainer" not in generated(kernel, "schedule")
     np.testing.assert_allclose(pk.op(whole)(A, B), want, rtol=1e-12)
 
 
@@ -381,7 +382,7 @@ def test_what_is_started_ahead_of_common_loops_is_held_in_no_buffer_inside_them(
     text = f"P[x,h,q] += A[x+2*q,k] * D[k,h] for q in 0:3 where {left_out}; F[e,n,x,m] = P[x,e,n] * G[m]"
     types = {"A": pk.i64[16, 1], "D": pk.i64[1, 16], "G": pk.i64[2]}
     kernel = pk.op(text).compile(**types, target=processor, threads=1)
-    assert "plainer" not in str(kernel.source("schedule"))
+    assert "plainer" not in generated(kernel, "schedule")
     rng = np.random.default_rng(0)
     A, D, G = (rng.integers(-9, 9, t.shape) for t in types.values())
     (want,) = interpret(parse(text), {"A": A, "D": D, "G": G}, {})
@@ -398,7 +399,7 @@ ROW_SUMS = "Y[i,k] = maximum(X[i,k], 0);  C[i,j] += Y[i,k] * B[j,k];  S[i] += C[
 def test_a_block_of_common_loops_is_made_of_whole_tiles(shape: tuple[int, int, int], shared: bool) -> None:
     i, k, j = shape
     kernel = pk.op(ROW_SUMS).compile(X=pk.f32[i, k], B=pk.f32[j, k], target="cpu:x86-64-v3", threads=1)
-    schedule = kernel.source("schedule")
+    schedule = generated(kernel, "schedule")
     tiles = {(int(b), int(t)) for b, t in re.findall(r"\(i\d+ mod (\d+)\)(?:/| mod )(\d+)", schedule)}
     assert ("run together" in schedule) == shared
     assert all(block % tile == 0 for block, tile in tiles if block > tile)  # a larger tile holds whole blocks

@@ -7,6 +7,7 @@ import re
 import pytest
 
 import polyker as pk
+from tests.artifacts import generated
 
 PROGRAMS = {
     "product": ("C[i,j] += A[i,k] * B[k,j]", "Z[u,v] += X[u,w] * Y[w,v]", {"A": (300, 400), "B": (400, 700)}),
@@ -35,7 +36,7 @@ PROGRAMS = {
 
 
 def schedule(text: str, shapes: list[tuple[int, ...]]) -> str:
-    return str(pk.op(text).compile(*(pk.f32[s] for s in shapes)).source("schedule"))
+    return str(generated(pk.op(text).compile(*(pk.f32[s] for s in shapes)), "schedule"))
 
 
 def without_names(text: str) -> str:

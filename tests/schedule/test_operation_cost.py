@@ -15,6 +15,7 @@ from polyker.cost.tile_cost import TileCosts
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Target
 from polyker.structs import replace
+from tests.artifacts import generated
 from tests.schedule.support import case
 
 PLAIN = target("cpu:x86-64-v4")
@@ -91,7 +92,7 @@ def test_a_tile_has_one_vector_where_its_factors_come_from_memory_for_nothing(te
     vectors = {}
     for machine in (APART, PLAIN):
         kernel = pk.op(text).compile(A=pk.f32[128, 128], B=pk.f32[128, 128], target=machine, threads=1)
-        (found,) = re.findall(r"^S0: vectors of 16 along i1, (\d+) at a time", str(kernel.source("schedule")), re.M)
+        (found,) = re.findall(r"^S0: vectors of 16 along i1, (\d+) at a time", generated(kernel, "schedule"), re.M)
         vectors[machine.name] = int(found)
     assert (vectors["apart"] == 1) == apart
     assert vectors[PLAIN.name] > 1
@@ -119,4 +120,4 @@ def test_what_transposes_would_take_again_and_again_is_packed(machine: Target) -
     kernel = pk.op("C[i,j] += abs(A[i,k] - B[j,k])").compile(
         A=pk.f32[64, 64], B=pk.f32[64, 64], target=machine, threads=1
     )
-    assert "S0: B is packed by blocks" in str(kernel.source("schedule"))
+    assert "S0: B is packed by blocks" in generated(kernel, "schedule")

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyker as pk
+from tests.artifacts import generated
 
 MODES = {"0": {"mode": "constant"}, "edge": {"mode": "edge"}, "wrap": {"mode": "wrap"}, "reflect": {"mode": "reflect"}}
 
@@ -45,7 +46,7 @@ def test_windows_over_computed_values(mode, channels, rows, columns, reach, kind
 def test_what_is_cheap_is_computed_into_the_copy():
     read = "sum[a in 0:3, b in 0:3](Y[i+a-1,j+b-1; pad=0] * K[a,b])"
     op = pk.op(f"Y[i,j] = 2*X[i,j]\nZ[i,j] = {read} for i in 0:60, j in 0:64")
-    schedule = op.compile(X=pk.f32[60, 64], K=pk.f32[3, 3]).source("schedule")
+    schedule = generated(op.compile(X=pk.f32[60, 64], K=pk.f32[3, 3]), "schedule")
     assert "Y is not stored" in schedule
 
 
@@ -55,7 +56,7 @@ def test_an_operand_is_copied_with_its_padding_before_common_loops(dtype, mode):
     depthwise = f"Y[n,h,w,c] += X[n,h+r-1,w+s-1,c; pad={mode}] * D[r,s,c] for h in 0:64, w in 0:64"
     op, kind = pk.op(f"{depthwise}\nZ[n,h,w] += maximum(Y[n,h,w,c], 0)"), getattr(pk, dtype)
     kernel = op.compile(X=kind[16, 64, 64, 32], D=kind[3, 3, 32], target="cpu:x86-64-v4", threads=1)
-    schedule = kernel.source("schedule")
+    schedule = generated(kernel, "schedule")
     assert "run together: loops i2 by 1" in schedule  # n
     assert "X is copied with its padding" in schedule
     rng = np.random.default_rng(0)

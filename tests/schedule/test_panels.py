@@ -10,13 +10,14 @@ import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import PrefetchPolicy, Target
 from polyker.structs import replace
+from tests.artifacts import generated
 from tests.codegen.test_matrix_kernel import inner_loops
 
 
 def chosen(kernel_target: Target, text: str = "C[i,j] += A[i,k] * B[k,j]", **types: tuple[int, ...]) -> str:
     """Return the schedule's loops and notes, and the kernel's loops, for a processor with small caches."""
     kernel = pk.op(text).compile(**{n: pk.f32[s] for n, s in types.items()}, target=kernel_target)
-    return f"{kernel.source('schedule')}\n{kernel.source('loops')}"
+    return f"{generated(kernel, 'schedule')}\n{generated(kernel, 'loops')}"
 
 
 @pytest.mark.parametrize("second", [True, False])
@@ -64,7 +65,7 @@ def test_what_lies_within_pages_or_the_second_cache_or_has_large_results_is_not_
 
 def test_what_a_step_has_most_values_of_passes_through_one_register() -> None:
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[512, 512], pk.f32[512, 512], target="cpu:x86-64-v3")
-    loops = str(kernel.source("loops")).splitlines()
+    loops = generated(kernel, "loops").splitlines()
     sums = next(n for n, line in enumerate(loops) if " * " in line and " + " in line and "= (t" in line)
     sizes = [int(n) for line in loops[sums - 5 : sums] for n in re.findall(r"# unroll\((\d+)\)", line)]
     assert len(sizes) == 2
@@ -104,7 +105,7 @@ def test_rows_of_a_copy_are_whole_lines_and_do_not_fall_into_one_set(terms: int,
 
 def test_rows_and_columns_along_the_terms_take_no_register_too_many() -> None:
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(pk.f32[1024, 1024], pk.f32[1024, 8], target="cpu:x86-64-v3")
-    assert " x 3 i0 x 4 i1" in str(kernel.source("schedule"))
+    assert " x 3 i0 x 4 i1" in generated(kernel, "schedule")
     assert not any("%rsp" in body for body in inner_loops(str(kernel.source("asm"))))
 
 

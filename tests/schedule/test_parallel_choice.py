@@ -13,6 +13,7 @@ from polyker.poly.scop import build_scop
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.threads.parallel import parallel_schedule
 from polyker.schedule.tree.nodes import Member, MemberKind, loops
+from tests.artifacts import generated
 from tests.fuzz.threads import whatever_it_wins
 from tests.passes import scheduled
 from tests.schedule.support import case
@@ -129,7 +130,7 @@ def test_one_thread_compiles_the_same_code_as_ever_and_small_kernels_too() -> No
         large = pk.op(text).compile(*[pk.f32[300, 300]] * 2)
     with pk.options(threads=5):
         together = pk.op(text).compile(*small)
-        assert "parallel(5)" in pk.op(text).compile(*[pk.f32[300, 300]] * 2).source("schedule")
+        assert "parallel(5)" in generated(pk.op(text).compile(*[pk.f32[300, 300]] * 2), "schedule")
     assert alone.source("llvm") == together.source("llvm")
     assert "participate" not in large.source("llvm")
 
@@ -213,4 +214,4 @@ def test_an_edge_is_an_iteration_of_the_parallel_loop(
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(
         A=pk.f32[m, k], B=pk.f32[k, n], threads=threads, target="cpu:x86-64-v4"
     )
-    assert f"in range(0, {iterations}):  # parallel({threads})" in kernel.source("loops")
+    assert f"in range(0, {iterations}):  # parallel({threads})" in generated(kernel, "loops")

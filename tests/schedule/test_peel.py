@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import polyker as pk
 from polyker.codegen.llvm.jit.detect import target
 from polyker.structs import replace
+from tests.artifacts import generated
 
 V4 = "cpu:x86-64-v4"
 PEELED = "of i1 are computed separately"
@@ -33,14 +34,14 @@ PEELED = "of i1 are computed separately"
 )
 def test_a_few_last_columns_are_computed_apart(n: int, dtype: str, found: bool) -> None:
     types = getattr(pk, dtype)[n, n], getattr(pk, dtype)[n, n]
-    schedule = str(pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=V4).source("schedule"))
+    schedule = str(generated(pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=V4), "schedule"))
     assert (PEELED in schedule) == found
 
 
 def test_results_of_sums_along_the_terms_are_tried_by_whole_vectors() -> None:
     # 49 places: by vectors along the channels each is as cheap as the next; 48 and 1 are cheaper still.
     types = pk.f32[1, 512, 7, 7], pk.f32[2048, 512, 1, 1]
-    schedule = str(pk.op("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]").compile(*types, target=V4).source("schedule"))
+    schedule = str(generated(pk.op("O[n,f,h,w] += X[n,c,h+r,w+s] * K[f,c,r,s]").compile(*types, target=V4), "schedule"))
     assert "the last 1 of i2 are computed separately" in schedule
 
 
@@ -48,7 +49,7 @@ def test_results_in_memory_are_not_fetched_twice_for_it() -> None:
     text = "C[a,b,i,j] += A[a,i,k] * B[k,b,j]"
     for rows, found in ((4, True), (400, False)):
         types = pk.f64[rows, 25, 24], pk.f64[24, 25, 17]
-        schedule = str(pk.op(text).compile(*types, target=V4).source("schedule"))
+        schedule = str(generated(pk.op(text).compile(*types, target=V4), "schedule"))
         assert ("are computed separately" in schedule) == found, rows
 
 
@@ -56,7 +57,7 @@ def test_operands_in_memory_are_not_fetched_twice_for_it() -> None:
     double_pumped = replace(target(V4), name="halves", native_bytes=32)
     for planes, text in ((1, "C[i,j] += A[i,k] * B[k,j]"), (200, "C[i,k] += A[i,j,k]")):
         types = (pk.f32[300, 300], pk.f32[300, 260]) if planes == 1 else (pk.f32[planes, 300, 260],)
-        schedule = str(pk.op(text).compile(*types, target=double_pumped).source("schedule"))
+        schedule = str(generated(pk.op(text).compile(*types, target=double_pumped), "schedule"))
         assert ("are computed separately" in schedule) == (planes == 1), planes
 
 
@@ -69,14 +70,14 @@ def test_half_a_vector_takes_half_the_time_where_whole_ones_pass_in_two_halves(t
             native_bytes=32 * double_pumped,
             add_pipes=2 * double_pumped,
         )
-        schedule = str(pk.op(text).compile(pk.f32[60, 50], pk.f32[50, columns], target=machine).source("schedule"))
+        schedule = str(generated(pk.op(text).compile(pk.f32[60, 50], pk.f32[50, columns], target=machine), "schedule"))
         assert (PEELED in schedule) == double_pumped
 
 
 def test_less_than_a_quarter_of_a_register_takes_as_long_where_additions_cannot_move() -> None:
     machine = replace(target(V4), name="halves", native_bytes=32, add_pipes=2)
     types = pk.f32[33, 33], pk.f32[33, 33]
-    schedule = str(pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(*types, target=machine).source("schedule"))
+    schedule = str(generated(pk.op("C[i,j] max= A[i,k] + B[k,j]").compile(*types, target=machine), "schedule"))
     assert "S2: vectors of 16 along i2" in schedule  # along the terms
 
 
@@ -85,7 +86,7 @@ def test_lines_of_lone_elements_are_not_fetched_twice_for_it() -> None:
     text = "C[a,b,j] += A[a,i,b,i] * B[i,j]"
     for rows, found in ((4, True), (64, False)):
         schedule = str(
-            pk.op(text).compile(pk.f32[rows, 40, 48, 40], pk.f32[40, 56], target=double_pumped).source("schedule")
+            generated(pk.op(text).compile(pk.f32[rows, 40, 48, 40], pk.f32[40, 56], target=double_pumped), "schedule")
         )
         assert ("are computed separately" in schedule) == found, rows
 
@@ -93,7 +94,7 @@ def test_lines_of_lone_elements_are_not_fetched_twice_for_it() -> None:
 def test_an_epilogue_stays_with_its_results() -> None:
     types = pk.f32[65, 65], pk.f32[65, 65]
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j];  O[i,j] = maximum(C[i,j], 0)").compile(*types, target=V4)
-    assert PEELED not in str(kernel.source("schedule"))
+    assert PEELED not in generated(kernel, "schedule")
 
 
 OPERATORS = {
@@ -145,7 +146,7 @@ def test_elements_without_terms_are_started_too(m: int) -> None:
 
 def test_elements_of_two_iterators_are_started_by_the_part_that_adds_to_them() -> None:
     op, X, K = pk.op("O[n,f,2*h+r,2*w+t] += X[n,c,h,w] * K[c,f,r,t]"), np.ones((1, 1, 9, 17)), np.ones((1, 1, 2, 2))
-    assert "are computed separately" in str(op.compile(X=X, K=K, target=V4).source("schedule"))
+    assert "are computed separately" in str(generated(op.compile(X=X, K=K, target=V4), "schedule"))
     out = np.full((1, 1, 18, 34), -7.0)
     op.compile(X=X, K=K)(X, K, out=out)
     np.testing.assert_array_equal(out, 1)

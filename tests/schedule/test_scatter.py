@@ -16,6 +16,7 @@ from polyker.ir.layout import DENSE
 from polyker.poly.isl import read_set
 from polyker.rewrite.core.accumulate import starts_fresh
 from polyker.schedule.nests.tiles import by_terms, common_terms
+from tests.artifacts import generated
 from tests.covering import each
 from tests.schedule.support import SMALL, assert_same, case
 
@@ -46,7 +47,7 @@ def test_windows_of_any_size_and_stride(shape: tuple[int, int, int, int], stride
     kernel = pk.op(f"D[c,{stride}*w+s] {op} G[f,w] * K[f,c,s]").compile(
         G=pk.f32[G.shape], K=pk.f32[K.shape], target=processor, threads=1
     )
-    assert "plainer" not in str(kernel.source("schedule"))
+    assert "plainer" not in generated(kernel, "schedule")
     np.testing.assert_array_equal(kernel(G, K), scattered(op, stride, G, K))
 
 
@@ -54,7 +55,7 @@ def test_border_tiles_have_terms_with_fixed_results() -> None:
     kernel = pk.op("D[n,c,h+r,w+s] += G[n,f,h,w] * K[f,c,r,s]").compile(
         G=pk.f32[4, 32, 28, 28], K=pk.f32[32, 32, 3, 3], target="cpu:x86-64-v4", threads=1
     )
-    unrolled = [line for line in str(kernel.source("loops")).splitlines() if "# unroll" in line]
+    unrolled = [line for line in generated(kernel, "loops").splitlines() if "# unroll" in line]
     assert unrolled
     assert not any("minimum" in line or "maximum" in line for line in unrolled)
     assert all(re.search(r"in range\(\d+, \d+\)", line) for line in unrolled)
@@ -65,11 +66,11 @@ def test_no_tile_has_two_borders_and_its_vectors_begin_at_its_first_lane(terms: 
     kernel = pk.op("D[n,c,h+r,w+s] += G[n,f,h,w] * K[f,c,r,s]").compile(
         G=pk.f32[2, 32, 28, 28], K=pk.f32[32, 32, terms, terms], target=processor, threads=1
     )
-    chosen = str(kernel.source("schedule")).splitlines()[-1]
+    chosen = generated(kernel, "schedule").splitlines()[-1]
     tile = chosen[: chosen.index("; ")]  # the iterators of h + r and w + s
-    rows, columns = re.findall(r"S0\[i0, i1, (i\d+), (i\d+),", str(kernel.source("schedule")))[0]
+    rows, columns = re.findall(r"S0\[i0, i1, (i\d+), (i\d+),", generated(kernel, "schedule"))[0]
     assert (f" {rows}" in tile) + (f" {columns}" in tile) < 2
-    lanes = [line for line in str(kernel.source("loops")).splitlines() if "# vector" in line]
+    lanes = [line for line in generated(kernel, "loops").splitlines() if "# vector" in line]
     assert lanes
     assert all("in range(0, " in line for line in lanes)
 

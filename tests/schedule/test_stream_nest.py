@@ -12,6 +12,7 @@ from polyker.codegen.llvm.jit.detect import target
 from polyker.machine.model import Cache, PrefetchPolicy, Target
 from polyker.schedule.tree.nodes import MemberKind, loops
 from polyker.structs import replace
+from tests.artifacts import generated
 from tests.machines import ALONE, SIDE_BY_SIDE, cached
 from tests.schedule.support import SMALL, assert_same, case
 
@@ -113,7 +114,7 @@ def test_short_rows_are_right_wherever_they_begin(text: str, shape: tuple[int, .
     out = raw[start : start + 4 * X.size].view("f4").reshape(want.shape)
     small = replace(target("cpu"), caches=(Cache(32 << 10), Cache(1 << 18), Cache(1 << 20)))
     kernel = pk.op(text).compile(X=pk.f32[shape], target=small, threads=1)
-    assert "streaming stores" in str(kernel.source("schedule"))
+    assert "streaming stores" in generated(kernel, "schedule")
     kernel(X, out=out)
     np.testing.assert_array_equal(out, want)
     assert (raw[:start] == 0x7F).all()
@@ -134,9 +135,7 @@ def test_transposed_tiles_of_whole_lines_are_written_past_the_caches(rows: int, 
 def test_transposed_tiles_that_pass_the_caches_are_taken_in_the_order_that_they_are_read_in() -> None:
     machine = replace(target("cpu:x86-64-v4"), caches=SMALL_CACHES)
     kernel = pk.op("O[l,k,j,i] = X[i,j,k,l]").compile(X=pk.f32[16, 12, 20, 80], target=machine, threads=1)
-    found = re.findall(
-        r"^ *(?:for|transpose\(16\)|vector\(16\)) ([\w.]+)", str(kernel.source("schedule")), re.MULTILINE
-    )
+    found = re.findall(r"^ *(?:for|transpose\(16\)|vector\(16\)) ([\w.]+)", generated(kernel, "schedule"), re.MULTILINE)
     assert found == ["i2", "i1", "i0.tile", "i3.tile", "i0.columns", "i3.lanes"]
 
 
@@ -210,7 +209,7 @@ def test_rows_that_statements_share_a_loop_over_are_written_past_the_caches(
     start = -raw.ctypes.data % 64 + 64 + offset
     out = raw[start : start + X.nbytes].view("f4").reshape(X.shape)
     kernel = pk.op(text).compile(X=pk.f32[X.shape], target=replace(target("cpu"), caches=SMALL_CACHES), threads=1)
-    assert "stream(" in str(kernel.source("schedule"))
+    assert "stream(" in generated(kernel, "schedule")
     assert "!nontemporal" in str(kernel.source("llvm"))
     kernel(X, out=out)
     np.testing.assert_allclose(out, reference(text, X), rtol=2e-4, atol=1e-5)
@@ -223,8 +222,8 @@ def test_no_line_is_asked_for_that_is_written_past_the_caches() -> None:
     machine = replace(target("cpu:x86-64-v4"), prefetch=prefetch, caches=caches)
     for rows, streamed in ((20000, True), (3000, False)):
         kernel = pk.op(NORM).compile(X=pk.f32[rows, 1024], target=machine, threads=1)
-        asked = "to write" in str(kernel.source("loops"))
-        assert ("stream(" in str(kernel.source("schedule")), asked) == (streamed, not streamed)
+        asked = "to write" in generated(kernel, "loops")
+        assert ("stream(" in generated(kernel, "schedule"), asked) == (streamed, not streamed)
 
 
 def test_what_another_statement_reads_stays_in_the_caches() -> None:
@@ -232,8 +231,8 @@ def test_what_another_statement_reads_stays_in_the_caches() -> None:
     kernel = pk.op("f(X) -> P, s:\n  P[n,c] = exp(X[n,c])\n  s[n] = sum[c](P[n,c])").compile(
         X=pk.f32[4000, 1024], target=machine, threads=1
     )
-    assert "run together" in str(kernel.source("schedule"))
-    assert "stream(" not in str(kernel.source("schedule"))
+    assert "run together" in generated(kernel, "schedule")
+    assert "stream(" not in generated(kernel, "schedule")
 
 
 @pytest.mark.parametrize("columns", [64, 80, 71])

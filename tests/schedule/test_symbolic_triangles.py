@@ -17,6 +17,7 @@ from polyker.rewrite.indexing.whole_tiles import whole_tiles
 from polyker.rewrite.normalise.extract_reductions import extract_reductions
 from polyker.rewrite.normalise.start_reductions import start_reductions
 from polyker.schedule.nests.tiles import Separation, tile_parts
+from tests.artifacts import generated
 from tests.covering import each
 from tests.schedule.support import SMALL, case
 from tests.schedule.test_triangles import TRIANGLES, WHOLE
@@ -64,7 +65,7 @@ def test_a_kernel_for_a_class_of_sizes_gives_what_the_plain_interpreter_gives(na
 
 def test_tiles_that_a_border_crosses_are_computed_whole() -> None:
     kernel = compiled(TEXTS["lower"], "never")
-    assert WHOLE in kernel.source("schedule")
+    assert WHOLE in generated(kernel, "schedule")
 
 
 def test_whole_tiles_have_constant_shapes_but_where_an_end_of_the_results_cuts_them() -> None:
@@ -88,5 +89,5 @@ def test_whole_tiles_have_constant_shapes_but_where_an_end_of_the_results_cuts_t
 
 
 def test_terms_that_all_results_of_a_tile_have_come_first() -> None:
-    schedule = compiled(TEXTS["terms up to the row"], "never").source("schedule")
+    schedule = generated(compiled(TEXTS["terms up to the row"], "never"), "schedule")
     assert schedule.count("for i2  {S0: i2}") + schedule.count("for i2  {S0: (i2 mod") > 1

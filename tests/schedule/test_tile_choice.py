@@ -15,6 +15,7 @@ from polyker.cost.operation_cost import scalar_cost
 from polyker.ir.layout import DENSE
 from polyker.machine.model import Cache, Memory
 from polyker.structs import replace
+from tests.artifacts import generated
 from tests.machines import ONE_ROW, SIDE_BY_SIDE
 from tests.schedule.support import case
 
@@ -48,7 +49,7 @@ def test_a_search_that_stops_early_finds_the_cheapest_tile(text: str, types: dic
 
 
 def chosen(text: str, *types: object) -> str:
-    schedule = str(pk.op(text).compile(*types, target=V4, threads=1).source("schedule"))
+    schedule = str(generated(pk.op(text).compile(*types, target=V4, threads=1), "schedule"))
     (line,) = re.findall(r"^S0: (vectors.*)$", schedule, re.MULTILINE)
     return str(line)
 
@@ -172,7 +173,7 @@ def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
             native_bytes=32 * double_pumped,
             caches=(Cache(32 << 10), Cache(1 << 20), Cache(8 << 20)),
         )
-        source[double_pumped] = str(pk.op(text).compile(**types, target=machine, threads=1).source("schedule"))
+        source[double_pumped] = str(generated(pk.op(text).compile(**types, target=machine, threads=1), "schedule"))
     assert f"vectors of {lanes} " in source[True]
     assert "vectors of 16 " in source[False]
 
@@ -180,7 +181,7 @@ def test_sums_from_memory_read_half_vectors_where_whole_ones_pass_in_halves(
 @pytest.mark.parametrize(("rows", "together"), [(3000, 4), (8, 4), (7, 1)])
 def test_several_results_are_summed_at_once_where_each_term_is_one_element(rows: int, together: int) -> None:
     kernel = pk.op("C[i] += A[i,j,j]").compile(A=pk.f32[rows, 70, 70], target=V4, threads=1)
-    assert (" x 4 i0" in str(kernel.source("schedule"))) == (together == 4)
+    assert (" x 4 i0" in generated(kernel, "schedule")) == (together == 4)
     A = np.arange(rows * 4900, dtype="f4").reshape(rows, 70, 70) % 11
     np.testing.assert_array_equal(pk.op("C[i] += A[i,j,j]")(A), A.diagonal(0, 1, 2).sum(1))
 
@@ -198,7 +199,7 @@ def test_few_rows_are_transposed_together_where_one_after_another_comes_sooner(
 ) -> None:
     machine = replace(target("cpu:x86-64-v4"), memory=ONE_ROW if one_stream else Memory())
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32[rows, 64], B=pk.f32[64, 8], target=machine, threads=1)
-    assert f"vectors of 16 along i0, {vectors} at a time x 8 i1" in str(kernel.source("schedule"))
+    assert f"vectors of 16 along i0, {vectors} at a time x 8 i1" in generated(kernel, "schedule")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_as_many_rows_from_memory_are_summed_at_once_as_come_sooner_so(
         caches=SERVER_CACHES,
     )
     kernel = pk.op(text).compile(A=pk.f64[rows, 2048], B=pk.f64[2048], target=machine, threads=1)
-    (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
+    (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", generated(kernel, "schedule"), re.MULTILINE)
     assert (f" {tile};" in line) if tile else (" x " not in line)
 
 
@@ -230,7 +231,7 @@ def test_several_rows_are_summed_at_once_where_their_factor_does_not_stay_beside
     """A vector of 16 KB stays in a first cache of 32 KB, but not while rows of 16 KB pass."""
     machine = replace(target(V4), memory=ONE_ROW, caches=CACHES)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[rows, terms], B=pk.f64[terms], target=machine, threads=1)
-    (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", str(kernel.source("schedule")), re.MULTILINE)
+    (line,) = re.findall(r"^S0: (vectors of 8 along .*)$", generated(kernel, "schedule"), re.MULTILINE)
     assert (" x " in line) == several
 
 
@@ -239,7 +240,7 @@ def test_rows_that_fall_into_one_set_of_the_first_cache_are_taken_by_fewer(terms
     """A set of eight ways has lines for six rows and the vector beside them, if rows lie a multiple of 4 KB apart."""
     machine = replace(target(V4), memory=ONE_ROW, caches=CACHES)
     kernel = pk.op("C[i] += A[i,k] * B[k]").compile(A=pk.f64[4096, terms], B=pk.f64[terms], target=machine, threads=1)
-    assert f" x {rows} i0;" in str(kernel.source("schedule"))
+    assert f" x {rows} i0;" in generated(kernel, "schedule")
 
 
 @pytest.mark.parametrize("text", ["y[i] += x[i+k] * w[k]", "y[i] += x[i-k+299] * w[k] for i in 0:10000"])
@@ -253,7 +254,7 @@ def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> N
             caches=CACHES,
         )
         kernel = pk.op(text).compile(x=pk.f32[10299], w=pk.f32[300], target=machine, threads=1)
-        schedule = str(kernel.source("schedule"))
+        schedule = generated(kernel, "schedule")
         assert "vectors of 16 along i0, 8 at a time; tiles i0; terms i1" in schedule
         assert ".block" not in schedule
 
@@ -262,7 +263,7 @@ def test_a_window_that_moves_with_the_terms_is_summed_by_results(text: str) -> N
 def test_windows_that_are_made_of_each_other_s_vectors_cost_less(text: str) -> None:
     machine = replace(target(V4), native_bytes=32, caches=CACHES)
     kernel = pk.op(text).compile(x=pk.f32[4999], w=pk.f32[2000], target=machine, threads=1)
-    (tile,) = re.findall(r"S0: vectors of 16 along (\w+), 8 at a time; tiles (\w+);", str(kernel.source("schedule")))
+    (tile,) = re.findall(r"S0: vectors of 16 along (\w+), 8 at a time; tiles (\w+);", generated(kernel, "schedule"))
     assert tile[0] == tile[1]  # along results
 
 
@@ -272,7 +273,7 @@ def test_a_lone_sum_of_elements_that_are_looked_up_is_taken_by_vectors() -> None
     rows = pk.op("s[r] += X[r,i] * T[I[r,i]]").compile(
         pk.f32[40, 100], pk.f32[2000], pk.i32[40, 100], target=V4, threads=1
     )
-    assert "S0: scalar x 4" in str(rows.source("schedule"))
+    assert "S0: scalar x 4" in generated(rows, "schedule")
 
 
 def test_a_difference_is_one_operation() -> None:
@@ -289,4 +290,4 @@ def test_half_vectors_wait_for_what_they_spread_from_far_as_whole_ones_do() -> N
     for rows, vector in ((100, "vectors of 8 along i1"), (20000, "vectors of 16 along i0")):
         types = pk.f32[rows, 64], pk.f32[64, 8]
         kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(*types, target=machine, threads=1)
-        assert vector in str(kernel.source("schedule")), rows
+        assert vector in generated(kernel, "schedule"), rows

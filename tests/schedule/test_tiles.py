@@ -10,6 +10,7 @@ import pytest
 import polyker as pk
 from polyker.poly.isl import read_set
 from polyker.schedule.nests.tiles import Separation, tile_parts
+from tests.artifacts import generated
 from tests.schedule.support import case
 
 BOX = "0 <= i < 10 and 2 <= j < 13"
@@ -101,8 +102,8 @@ def test_a_tile_that_an_edge_cuts_is_not_mixed_with_the_whole_ones() -> None:
     # All filters fit in one tile: of that loop's one iteration isl makes no loop, and the pieces of the columns lie in it.
     types = pk.f32[32, 120, 120], pk.f32[32, 32, 3, 3]
     kernel = pk.op("O[f,h,w] += X[c,h+r,w+s] * K[f,c,r,s]").compile(*types, target="cpu:x86-64-v4")
-    assert "vectors of 16 along i0, 2 at a time x 14 i2" in kernel.source("schedule")
-    loops = kernel.source("loops")
+    assert "vectors of 16 along i0, 2 at a time x 14 i2" in generated(kernel, "schedule")
+    loops = generated(kernel, "loops")
     assert "else:" not in loops
     whole, cut = (f"t4_{scope}.own[0" if "parallel" in loops else f"t4_{scope}[0" for scope in ("p1", "p2"))
     assert loops.count(whole) == loops.count(cut) == 4
@@ -112,4 +113,4 @@ def test_a_tile_that_an_edge_cuts_is_not_mixed_with_the_whole_ones() -> None:
 @pytest.mark.parametrize("columns, vectors", [(100, 7), (75, 5), (64, 4)])
 def test_a_short_row_is_read_in_one_piece(columns: int, vectors: int) -> None:
     kernel = pk.op("C[i] += A[k,i] * B[k]").compile(pk.f32[10000, columns], pk.f32[10000], target="cpu:x86-64-v4")
-    assert f"vectors of 16 along i0, {vectors} at a time" in kernel.source("schedule")
+    assert f"vectors of 16 along i0, {vectors} at a time" in generated(kernel, "schedule")

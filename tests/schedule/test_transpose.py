@@ -21,6 +21,7 @@ from polyker.ir.quasi_affine import floordiv, mod, scale
 from polyker.schedule.legality.prove import prove
 from polyker.schedule.nests.transpose import CopyLoops, copy_nest
 from polyker.schedule.tree.nodes import Band, Leaf, Member, MemberKind, ScheduleTree, loops
+from tests.artifacts import generated
 from tests.schedule.support import SMALL, assert_same, case, lowered
 
 DTYPES = (np.float32, np.float64, np.int8, np.uint16, np.int64, np.complex64, np.complex128, np.bool_, np.float16)
@@ -164,7 +165,7 @@ def test_a_copy_of_short_rows_fills_a_line_before_it_goes_on() -> None:
     kernel = pk.op("C[i,j] += A[k,i] * B[k,j]").compile(*types, target="cpu:x86-64-v4", threads=1)
     loops = [
         line.split("{")[0].split()
-        for line in kernel.source("schedule").splitlines()
+        for line in generated(kernel, "schedule").splitlines()
         if "tile" in line or ".row" in line
     ]
     labels = [words[1] for words in loops if words[0] == "for"]

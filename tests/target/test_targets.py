@@ -10,6 +10,7 @@ from polyker.errors import BackendUnavailable, CompileError
 from polyker.machine.known import gpus, known
 from polyker.machine.model import Cache
 from polyker.structs import replace
+from tests.artifacts import generated
 
 
 def test_this_machine_has_caches_that_grow_outwards():
@@ -100,15 +101,15 @@ def test_elements_that_are_too_wide_for_vectors_have_one_lane() -> None:
 def test_without_vectors_tiles_are_unrolled_along_both_iterators(name: str, sizes: tuple[int | str, ...]) -> None:
     m, k, n = sizes
     kernel = pk.op("C[i,j] += A[i,k] * B[k,j]").compile(A=pk.f32[m, k], B=pk.f32[k, n], target=name)
-    schedule = kernel.source("schedule")
+    schedule = generated(kernel, "schedule")
     assert "unroll(4) i0.point" in schedule or "unroll(6) i0.point" in schedule
     assert "i1.vectors" in schedule and "vector(" not in schedule
 
 
 def test_without_vectors_a_scan_runs_element_by_element() -> None:
     text = "S[0] = X[0]; S[t] = S[t-1] + X[t] for t in 1:999"
-    assert "scan" in pk.op(text).compile(X=pk.i32[999], target="cpu:x86-64-v4").source("schedule")
-    assert "scan" not in pk.op(text).compile(X=pk.i32[999], target="riscv64-linux-gnu").source("schedule")
+    assert "scan" in generated(pk.op(text).compile(X=pk.i32[999], target="cpu:x86-64-v4"), "schedule")
+    assert "scan" not in generated(pk.op(text).compile(X=pk.i32[999], target="riscv64-linux-gnu"), "schedule")
 
 
 @pytest.mark.parametrize(

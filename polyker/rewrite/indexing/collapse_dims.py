@@ -187,8 +187,24 @@ def _merged(program: TypedProgram, pairs: set[Pair]) -> TypedProgram:
         for d in sorted((d for name, d in pairs if name == t.name), reverse=True):
             shape[d : d + 2] = [merged[t.name, d]]
         tensors.append(replace(t, shape=tuple(shape)))
-    body = replaced(program.body, lambda s: [_Merge(program, made, s, extents, merged).statement()])
-    return replace(made, tensors=tuple(tensors), body=body)
+    merges = {s.name: _Merge(program, made, s, extents, merged) for s in program.statements()}
+    body = replaced(program.body, lambda s: [merges[s.name].statement()])
+    return replace(made, tensors=tuple(tensors), body=body, labels=_joined_labels(program, list(merges.values())))
+
+
+def _joined_labels(program: TypedProgram, merges: list[_Merge]) -> tuple[tuple[str, str], ...]:
+    """Return the labels of iterators; one that stands for two in all its statements is called by both their names."""
+    labels = dict(program.labels)
+    taken = {*labels.values(), *(t.label for t in program.tensors), *(label for _, label in program.sizes)}
+    for first in dict.fromkeys(x for m in merges for x in m.joined):
+        seconds = {m.joined[first][0] if first in m.joined else "" for m in merges if first in m.old.iterators}
+        names = [dict(program.labels).get(i, "") for i in (first, *seconds)]
+        if len(names) == 2 and all(names):
+            name = "_".join(names)
+            while name in taken:
+                name += "_"
+            labels[first] = name
+    return tuple(labels.items())
 
 
 def _product(program: TypedProgram, a: Expr, b: Expr) -> tuple[TypedProgram, Expr]:

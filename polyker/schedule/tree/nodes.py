@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import Enum
 from math import prod
+from operator import attrgetter
 from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
@@ -267,36 +268,41 @@ def paths(tree: Tree, statement: str) -> Iterator[tuple[Member, ...]]:
             yield ()
 
 
-def _print_promotion(promotion: Promotion) -> str:
+def _print_promotion(promotion: Promotion, tensor: str) -> str:
     how = ("shared " if promotion.shared else "") + ("later " if promotion.later else "")
-    text = f"{promotion.tensor} in {how}{list(promotion.modulo)}"
+    text = f"{tensor} in {how}{list(promotion.modulo)}"
     if promotion.layout:
         dims = (f"d{d}" + (f"/{by}" if by > 1 else "") + f" mod {n}" for d, by, n in promotion.layout)
         text += f" laid out as [{', '.join(dims)}]"
     return text + (f" swizzled by {promotion.swizzle}" if promotion.swizzle else "")
 
 
-def print_tree(tree: Tree, depth: int = 0) -> Iterator[str]:
-    """Yield the lines of a tree's text."""
+def print_tree(
+    tree: Tree, depth: int = 0, said: Callable[[str], str] = str, loop: Callable[[Member], str] = attrgetter("label")
+) -> Iterator[str]:
+    """Yield the lines of a tree's text.
+
+    `said` puts other names in place of generated ones in a name, a time or a condition; `loop` gives the name of a loop.
+    """
     pad = "  " * depth
     match tree:
         case Band(members=members, child=child):
             for member in members:
-                times = ", ".join(f"{s}: {print_affine(e)}" for s, e in member.times)
-                yield f"{'  ' * depth}{member.role} {member.label}  {{{times}}}"
+                times = ", ".join(f"{said(s)}: {said(print_affine(e))}" for s, e in member.times)
+                yield f"{'  ' * depth}{member.role} {loop(member)}  {{{times}}}"
                 depth += 1
-            yield from print_tree(child, depth)
+            yield from print_tree(child, depth, said, loop)
         case Sequence(children=children):
             for part in children:
                 after = f"after a barrier{' of each warp' if part.warps else ''}: " if part.barrier else ""
                 if part.wait is not None:
                     groups = "all copies" if part.wait == 0 else f"all but {part.wait} of the groups of copies"
                     after = f"when {groups} are there{', ' if after else ': '}" + after
-                name = ", ".join(part.statements) + (", a group of copies" if part.commit else "")
-                yield f"{pad}- {after}{name}" + "".join(f" | {s}: {c}" for s, c in part.conditions)
-                yield from print_tree(part.child, depth + 1)
+                name = ", ".join(map(said, part.statements)) + (", a group of copies" if part.commit else "")
+                yield f"{pad}- {after}{name}" + "".join(f" | {said(s)}: {said(c)}" for s, c in part.conditions)
+                yield from print_tree(part.child, depth + 1, said, loop)
         case Scope(promotions=promotions, child=inner):
-            yield pad + "with " + ", ".join(map(_print_promotion, promotions))
-            yield from print_tree(inner, depth)
+            yield pad + "with " + ", ".join(_print_promotion(p, said(p.tensor)) for p in promotions)
+            yield from print_tree(inner, depth, said, loop)
         case Leaf():
             return
