@@ -33,13 +33,10 @@ def gathers(expr: Expr) -> bool:
     return any(isinstance(e, Read) for e in walk(expr))
 
 
-def subscripted(subscripts: Sequence[Expr], of: Callable[[Expr], IntegerFunction]) -> Callable[[Env], tuple[int, ...]]:
-    """Return the function from an environment to the values of subscripts, each by the function that `of` gives for it."""
+def of_indices(subscripts: Sequence[Expr]) -> Callable[[Env], tuple[int, ...]] | None:
+    """Return the function from an environment to the values of subscripts that are indices alone, None for others."""
     names = [s.name for s in subscripts if isinstance(s, IndexExpr)]
-    if len(names) == len(subscripts) > 1:
-        return itemgetter(*names)
-    parts = list(map(of, subscripts))
-    return lambda env: tuple([p(env) for p in parts])
+    return itemgetter(*names) if len(names) == len(subscripts) > 1 else None
 
 
 def integer(expr: Expr, sizes: Mapping[str, int], gather: Gather | None = None) -> IntegerFunction:

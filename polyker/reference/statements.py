@@ -9,7 +9,7 @@ from typing import Any
 from polyker.errors import failure
 from polyker.errors.reference import NARROWER, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
-from polyker.reference.integers import Env, gathers, indices_of, points, subscripted
+from polyker.reference.integers import Env, gathers, indices_of, points, of_indices
 from polyker.reference.memory import ElementKey, TensorMemory, inside, outside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step
@@ -43,7 +43,8 @@ def _elements(ranged: Ranged, scope: EvaluationScope) -> Callable[[Env], Element
     """Return the function from an instance to the element it writes, checked."""
     s = ranged.flat.statement
     shape = scope.tensors[s.target].shape
-    place = subscripted(s.subscripts, scope.integer)
+    parts = list(map(scope.integer, s.subscripts))
+    place = of_indices(s.subscripts) or (lambda env: tuple([p(env) for p in parts]))
     gathered = [gathers(e) for e in s.subscripts]
 
     def written(env: Env) -> ElementKey:

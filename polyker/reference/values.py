@@ -15,7 +15,7 @@ from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, reads_values
 from polyker.ir.functions import TABLE
 from polyker.reference.functions import binary, refuse, several, unary
-from polyker.reference.integers import Env, IntegerFunction, gathers, integer, points, subscripted
+from polyker.reference.integers import Env, IntegerFunction, gathers, integer, points, of_indices
 from polyker.reference.memory import TensorMemory, load
 from polyker.reference.ranges import IndexSpans
 from polyker.reference.reductions import result_tag, step
@@ -123,11 +123,14 @@ def evaluate(expr: Expr, scope: EvaluationScope) -> Evaluated:
 def _read(read: Read, scope: EvaluationScope) -> Evaluated:
     tensor = scope.tensors[read.tensor]
     fetch = load(tensor, read, [gathers(s) for s in read.subscripts])
-    place = subscripted(read.subscripts, scope.integer)
+    place, subscripts = of_indices(read.subscripts), list(map(scope.integer, read.subscripts))
     if tensor.tag == WEAK_INT:
         # A Python integer has to fit what it meets, as a literal has to.
         return Evaluated(WEAK_INT, lambda env: tensor.data, int(tensor.data))
-    return Evaluated(tensor.tag, lambda env: fetch(place(env)))
+    if place is not None:
+        return Evaluated(tensor.tag, lambda env: fetch(place(env)))
+    # No function more: gathers in gathers are as many calls deep as there are.
+    return Evaluated(tensor.tag, lambda env: fetch(tuple([s(env) for s in subscripts])))
 
 
 def _call(op: str, args: tuple[Expr, ...], scope: EvaluationScope) -> Evaluated:
