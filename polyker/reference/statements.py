@@ -9,7 +9,7 @@ from typing import Any
 from polyker.errors import failure
 from polyker.errors.reference import NARROWER, WRITTEN_TWICE
 from polyker.ir.dtypes import DType
-from polyker.reference.integers import Env, gathers, indices_of, points, of_indices
+from polyker.reference.integers import Env, gathers, indices_of, of_indices, points
 from polyker.reference.memory import ElementKey, TensorMemory, inside, outside
 from polyker.reference.ranges import Ranged
 from polyker.reference.reductions import accumulator, result_tag, step

@@ -15,7 +15,7 @@ from polyker.ir.dtypes import DType
 from polyker.ir.expr import Call, Cast, Expr, IndexExpr, Literal, Read, Reduce, SizeExpr, reads_values
 from polyker.ir.functions import TABLE
 from polyker.reference.functions import binary, refuse, several, unary
-from polyker.reference.integers import Env, IntegerFunction, gathers, integer, points, of_indices
+from polyker.reference.integers import Env, IntegerFunction, gathers, integer, of_indices, points
 from polyker.reference.memory import TensorMemory, load
 from polyker.reference.ranges import IndexSpans
 from polyker.reference.reductions import result_tag, step
