@@ -112,7 +112,7 @@ def test_an_assignment_may_be_over_a_union(call):
 
 
 def test_elements_that_a_union_leaves_out_are_named():
-    with pytest.raises(ShapeError, match=r"3 <= i?.* <= 8"):
+    with pytest.raises(ShapeError, match=r"O\[3\], O\[4\], O\[5\] and 3 more"):
         pk.op("O[i] = A[i] where i < 3 or i > 8")(X[0])
 
 
