@@ -177,10 +177,12 @@ def derived(
     inputs, outputs = _names("wrt", wrt), _names("of", of)
     load_compiler()
     load("polyker.grad.derive")
-    from polyker.grad.derive import TEXTS
+    from polyker.grad.derive import derivative_texts
 
     limited = with_deadline(options.current)
-    texts = guarded(program, "differentiate", limited, lambda: TEXTS[kind](program, fixed, inputs, outputs, memory))
+    texts = guarded(
+        program, "differentiate", limited, lambda: derivative_texts(kind, program, fixed, inputs, outputs, memory)
+    )
     return tuple(
         (text, {name: value for name, value in fixed.items() if re.search(rf"\b{name}\b", text)}) for text in texts
     )

@@ -29,65 +29,52 @@ REAL_PARTS = "compute with real and imaginary parts in tensors of their own"
 Bar: TypeAlias = Callable[[tuple[Expr, ...]], Expr]
 
 
-def vjp_text(
+def derivative_texts(
+    kind: str,
     program: Program,
     fixed: Mapping[str, int],
     wrt: Sequence[str] | None,
     of: Sequence[str] | None,
     memory: int | None,
 ) -> tuple[str, ...]:
-    """Return the program that takes the gradients by outputs to those by inputs."""
+    """Return the programs of a derivative by inputs `wrt` and of outputs `of`, None for all: of "residuals" two, else one.
+
+    "vjp" takes the gradients by outputs to those by inputs, "residuals" too, after a forward pass that returns what it reads;
+    "grad" is of one number; "jvp" takes changes of inputs to those of outputs. Raises GradientError, ArgumentError.
+    """
     d, of, wrt = _begun(program, fixed, wrt, of, memory)
+    if kind in ("vjp", "residuals"):
+        return _vjp(d, of, wrt, keep=kind == "residuals")
+    return (_grad(d, of, wrt),) if kind == "grad" else (_jvp(d, of, wrt),)
+
+
+def _vjp(d: Derivation, of: Sequence[str], wrt: Sequence[str], *, keep: bool) -> tuple[str, ...]:
+    """Return the program of reverse mode; with `keep` a forward pass that returns residuals, and the one that reads these."""
     given = {name: d.given(name) for name in of}
     grads = _reverse(d, wrt, of, lambda name: lambda at: Read(given[name], at))
-    return (d.text("vjp", list(given.values()), grads),)
+    kept = residuals(d) if keep else ()
+    backward = d.text("vjp", list(given.values()), grads, kept)
+    if not keep:
+        return (backward,)
+    return forward_text(d, kept) if kept else str(d.program), backward
 
 
-def residual_texts(
-    program: Program,
-    fixed: Mapping[str, int],
-    wrt: Sequence[str] | None,
-    of: Sequence[str] | None,
-    memory: int | None,
-) -> tuple[str, ...]:
-    """Return the program that returns the outputs and then residuals, and the one that takes gradients and reads these."""
-    d, of, wrt = _begun(program, fixed, wrt, of, memory)
-    given = {name: d.given(name) for name in of}
-    grads = _reverse(d, wrt, of, lambda name: lambda at: Read(given[name], at))
-    kept = residuals(d)
-    return forward_text(d, kept) if kept else str(program), d.text("vjp", list(given.values()), grads, kept)
-
-
-def grad_text(
-    program: Program,
-    fixed: Mapping[str, int],
-    wrt: Sequence[str] | None,
-    of: Sequence[str] | None,
-    memory: int | None,
-) -> tuple[str, ...]:
-    """Return the program of the gradient of one number by inputs."""
-    d, of, wrt = _begun(program, fixed, wrt, of, memory)
+def _grad(d: Derivation, of: Sequence[str], wrt: Sequence[str]) -> str:
+    """Return the program of the gradient of one number; raises GradientError where it is none."""
     for name in of:
         if rank := len(d.source.shapes[name]):
             raise failure(NOT_A_NUMBER, name=name, rank=rank)
-    return (d.text("grad", (), _reverse(d, wrt, of, lambda name: lambda at: ONE)),)
+    return d.text("grad", (), _reverse(d, wrt, of, lambda name: lambda at: ONE))
 
 
-def jvp_text(
-    program: Program,
-    fixed: Mapping[str, int],
-    wrt: Sequence[str] | None,
-    of: Sequence[str] | None,
-    memory: int | None,
-) -> tuple[str, ...]:
-    """Return the program that takes changes of inputs to those of outputs."""
-    d, of, wrt = _begun(program, fixed, wrt, of, memory)
+def _jvp(d: Derivation, of: Sequence[str], wrt: Sequence[str]) -> str:
+    """Return the program of forward mode."""
     active = _active(d, wrt, of)
     tangents = {name: d.tensor(f"d{name}", name) for name in wrt}
     for tensor in dict.fromkeys(s.target for s in d.source.statements if s.target in active):
         tangents[tensor] = d.tensor(f"d{tensor}", tensor)
     d.made += _forward(d, d.source.nodes, active, tangents)
-    return (d.text("jvp", [tangents[name] for name in wrt], [tangents[_result(d, name)] for name in of]),)
+    return d.text("jvp", [tangents[name] for name in wrt], [tangents[_result(d, name)] for name in of])
 
 
 def _forward(
@@ -297,6 +284,3 @@ def _gathered(
                 Statement(bars[c.read.tensor], subscripts, "add", c.chosen, s.ranges, (*s.conditions, *conditions))
             )
     return made
-
-
-TEXTS = {"vjp": vjp_text, "residuals": residual_texts, "grad": grad_text, "jvp": jvp_text}
