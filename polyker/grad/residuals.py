@@ -27,20 +27,21 @@ def residuals(d: Derivation) -> tuple[str, ...]:
     writers: dict[str, list[PlainStatement]] = {}
     for s in source.statements:
         writers.setdefault(s.target, []).append(s)
-    worthy = {t for t, of in writers.items() if t in of_loops or _is_worthy(source, t, of)}
-    worthy = {t for t in worthy if d.shape(t) is not None}
+    worthy = {
+        t for t, of in writers.items() if d.shape(t) is not None and _is_worthy(source, t, of, in_loop=t in of_loops)
+    }
     wanted = {r.tensor for s in statements_in(d.made) for r in s.reads()}
     needed(source.nodes, wanted, frozenset(writers) - worthy)
     return tuple(t for t in writers if t in worthy & wanted)
 
 
-def _is_worthy(source: PlainProgram, tensor: str, writers: Sequence[PlainStatement]) -> bool:
+def _is_worthy(source: PlainProgram, tensor: str, writers: Sequence[PlainStatement], *, in_loop: bool) -> bool:
     """Whether to keep a tensor costs less than to compute it again."""
     for s in writers:
         is_read = isinstance(s.expr, Literal) or (isinstance(s.expr, Read) and s.expr.tensor in source.inputs)
         if s.op in ("max", "min") and not is_read and tensor not in source.constant:
             return False  # which of its terms it is can be told only of terms that are computed along with it
-    if tensor in source.program.outputs:
+    if in_loop or tensor in source.program.outputs:
         return True
     return any(
         {r.index for r in s.ranges} - frozenset().union(*map(indices_of, s.subscripts)) or carrying_indices(s)
