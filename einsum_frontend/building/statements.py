@@ -13,7 +13,7 @@ from polyker.einsum_frontend.check import bounds, check_measure, warn_lacking
 from polyker.einsum_frontend.check import expressions as expressions_of
 from polyker.einsum_frontend.lower import lower
 from polyker.einsum_frontend.names import check_name
-from polyker.einsum_frontend.parser import parse_syntax
+from polyker.einsum_frontend.placed import error_in_text, with_places
 from polyker.einsum_frontend.syntax import Header, Syntax
 from polyker.errors.base import PolykerError, failure
 from polyker.errors.given import listed, printed
@@ -133,36 +133,12 @@ def program(definition: Iterable[StatementItem | Declaration], *, sizes: Collect
 
 
 def _lowered(syntax: Syntax, sizes: Collection[str], indices: Collection[str]) -> Program:
-    """Return the Program with places in its own text, so that errors of every stage can show them."""
-    spelt = _spelt(syntax)
+    """Return the Program with places in its own text."""
     try:
         made = lower(syntax, sizes, indices)
     except PolykerError as problem:
-        try:
-            lower(spelt, sizes, indices)
-        except PolykerError as placed:
-            if placed.code == problem.code:
-                raise placed from None
-        raise problem from None
-    try:
-        again = lower(spelt, sizes, indices)
-    except PolykerError:
-        return made
-    return again if again == made else made
-
-
-def _spelt(syntax: Syntax) -> Syntax:
-    """Return what the text of a built program says; the same syntax if it is too long for a text."""
-    header = syntax.header
-    parameters, outputs = (header.parameters, header.outputs) if header else ((), ())
-    types = (*(d for d in (*parameters, *outputs) if d.dtype or d.shape is not None), *syntax.types)
-    names = [tuple(d.name for d in declared) for declared in (outputs, parameters)]
-    name = header.name if header else None
-    shown = Program(name, header is not None, (), names[0], (), names[1], (), syntax.body, types)
-    try:
-        return parse_syntax(str(shown))
-    except PolykerError:
-        return syntax
+        raise error_in_text(syntax, problem, sizes, indices) from None
+    return with_places(syntax, made, sizes, indices)
 
 
 @api_boundary

@@ -13,7 +13,8 @@ from msgspec import Struct
 from polyker.einsum_frontend.check import warn_lacking
 from polyker.einsum_frontend.documents.build import DocumentSyntax
 from polyker.einsum_frontend.lower import lower
-from polyker.einsum_frontend.parser import parse, parse_syntax
+from polyker.einsum_frontend.parser import parse
+from polyker.einsum_frontend.placed import error_in_text, with_places
 from polyker.einsum_frontend.syntax import Syntax
 from polyker.errors.base import PolykerError, escape, failure, located
 from polyker.errors.given import exact_text, type_name
@@ -112,7 +113,7 @@ def _read(said: ProgramJson, fixed: Mapping[str, int], given: Collection[str]) -
     except PolykerError as problem:
         raise _placed(said, syntax, problem, sizes, indices) from None
     _check_roles(said, program)
-    program = _with_places(syntax, program, sizes, indices)
+    program = with_places(syntax, program, sizes, indices)
     if said.text is None:
         warn_lacking(program.body)
     elif parse(said.text, sizes=given) != program:
@@ -129,33 +130,7 @@ def _placed(
         lower(marked.syntax(), sizes, indices)
     except PolykerError as again:
         place = marked.place_of(again.span)
-    try:
-        lower(_spelt(syntax), sizes, indices)
-    except PolykerError as shown:
-        if shown.code == problem.code:
-            problem = shown
-    except RecursionError:  # of a tree too deep to print, which is what the error says
-        pass
-    return located(problem, place or "body")
-
-
-def _spelt(syntax: Syntax) -> Syntax:
-    """Return what the text of a program says. Raises ParseError where it is too long or deep for a text."""
-    header = syntax.header
-    parameters, outputs = (header.parameters, header.outputs) if header else ((), ())
-    types = (*(d for d in (*parameters, *outputs) if d.dtype or d.shape is not None), *syntax.types)
-    names = [tuple(d.name for d in declared) for declared in (outputs, parameters)]
-    name = header.name if header else None
-    return parse_syntax(str(Program(name, header is not None, (), names[0], (), names[1], (), syntax.body, types)))
-
-
-def _with_places(syntax: Syntax, made: Program, sizes: Collection[str], indices: Collection[str]) -> Program:
-    """Return the program with places in its own text, so that errors of every stage can show them."""
-    try:
-        again = lower(_spelt(syntax), sizes, indices)
-    except PolykerError:  # it is too long for a text
-        return made
-    return again if again == made else made
+    return located(error_in_text(syntax, problem, sizes, indices), place or "body")
 
 
 def _check_roles(said: ProgramJson, program: Program) -> None:
