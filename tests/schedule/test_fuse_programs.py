@@ -405,3 +405,17 @@ def test_a_block_of_common_loops_is_made_of_whole_tiles(shape: tuple[int, int, i
     assert all(block % tile == 0 for block, tile in tiles if block > tile)  # a larger tile holds whole blocks
     X, B = (np.random.default_rng(i).integers(-3, 4, s).astype("f4") for s in ((i, k), (j, k)))
     np.testing.assert_array_equal(pk.op(ROW_SUMS)(X, B), (np.maximum(X, 0) @ B.T).sum(1))
+
+
+def test_a_group_may_begin_with_a_producer_of_a_later_statement() -> None:
+    """Layer norm's backward pass: what M runs with reads dD, which has nothing in common with M, so that dD stood apart."""
+    norm = pk.op("""M[i] = mean[j](X[i,j])
+D[i,j] = X[i,j] - M[i]
+R[i] = rsqrt(mean[j](D[i,j]**2) + 1e-5)
+Y[i,j] = D[i,j] * R[i] * g[j] + b[j]""")
+    backward = norm.vjp_with_residuals()[1]
+    shapes = {"X": (1024, 768), "g": (768,), "b": (768,), "sum_1": (1024,), "sum_3": (1024,), "dY": (1024, 768)}
+    kernel = backward.compile(**{n: pk.f32[s] for n, s in shapes.items()}, target="cpu:x86-64-v4", threads=1)
+    lines = [line.strip() for line in str(kernel.explain()).splitlines() if "run together" in line]
+    groups = [set(line.split(": run together")[0].split(", ")) for line in lines]
+    assert any({"dD", "dR", "dD#2", "dX"} <= group for group in groups), groups

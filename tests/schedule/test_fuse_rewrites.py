@@ -69,6 +69,23 @@ def test_softmax_in_one_statement_computes_each_exponential_once() -> None:
     assert print_kernel(lowered(scop, schedule).kernel).count("exp(") == 1
 
 
+# The derivative of softmax: the exponentials stay in a buffer of a row, the quotients, fewer, may be stored whole.
+BACKWARD = """f(X: f32[64,96], m: f32[64], s: f32[64], dP: f32[64,96]) -> dX: [64,96]:
+    dX[i,j] += dP[i,j] * (1.0 / s[i]) * exp(X[i,j] - m[i])
+    ds[i] += dP[i,j] * -(exp(X[i,j] - m[i]) * (1.0 / s[i]) * (1.0 / s[i]))
+    dX[i,l] += ds[i] * exp(X[i,l] - m[i])"""
+
+
+def test_small_shared_values_do_not_keep_larger_ones_from_being_shared() -> None:
+    op = pk.op(BACKWARD)
+    kernel = op.compile(target="cpu:x86-64-v4", threads=1)
+    assert kernel.source("loops").count("exp(") == 1
+    X, m, s, dP = (np.random.default_rng(0).random(shape, np.float32) for shape in ((64, 96), 64, 64, (64, 96)))
+    p = np.exp(X - m[:, None]) / s[:, None]
+    want = p * (dP - (dP * p).sum(1, keepdims=True))
+    np.testing.assert_allclose(op(X, m, s, dP), want, rtol=1e-4, atol=1e-4)
+
+
 def test_a_shared_value_does_not_come_between_a_reduction_and_its_start() -> None:
     body = share_values(case(ONE, X="f32[40,48]").flat)[0].body
     updates = [n for n, s in enumerate(body) if s.op != "set"]

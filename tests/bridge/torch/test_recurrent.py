@@ -93,3 +93,13 @@ def test_dropout_between_layers_is_torchs() -> None:
     torch.testing.assert_close(call(x), layer(x))
     layer.eval()
     torch.testing.assert_close(call(x), layer(x), rtol=1e-5, atol=1e-6)
+
+
+def test_compiled_graphs_call_operators_without_torchs_dispatcher() -> None:
+    layer, x = torch.nn.GRU(4, 5), torch.randn(3, 2, 4)
+    call = torch.compile(layer, backend="polyker")
+    with torch.no_grad():
+        call(x)
+        with torch.profiler.profile() as seen:
+            call(x)
+    assert not [e.name for e in seen.events() if e.name.startswith("polyker::")]
