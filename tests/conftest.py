@@ -15,7 +15,7 @@ from tests.quick import is_quick, may_be_quick, refuse_machine_code
 os.environ.setdefault("POLYKER_MACHINE", "")
 # What a test compiles is compiled: tests of the disk cache name a folder of their own.
 os.environ["POLYKER_CACHE"] = "off"
-# The tests are what runs side by side: those of threads ask for theirs.
+# Several workers run tests in parallel: a kernel runs on one thread, but where a test is of threads.
 os.environ.setdefault("POLYKER_NUM_THREADS", "1")
 GOLDEN = Path(__file__).parent / "golden"
 

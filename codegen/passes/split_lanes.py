@@ -1,4 +1,4 @@
-"""Make vectors of any number of lanes of ones that registers hold.
+"""Split vector loops whose lanes are no power of two into native vectors.
 
     vector(40) v in 0:40: acc[r, v] += A[i, k] * B[k, j+v]
     ->
@@ -18,7 +18,7 @@ from polyker.structs import replace
 
 
 def split_lanes(kernel: KernelIR, target: Target) -> KernelIR:
-    """Return the kernel with such vectors in several of the processor's, the last one masked; a narrow one gets more lanes."""
+    """Return the kernel with such loops in native vectors, the last one masked; a narrower one gets a power of two."""
     return replace(kernel, body=_Splitter(kernel, target).block(kernel.body))
 
 

@@ -31,7 +31,7 @@ def atan2(b: MathBuilder, y: MathValue, x: MathValue) -> MathValue:
     steep, left = ax < ay, b.bits(x) < 0
     low, high = b.choose(steep, ax, ay), b.choose(steep, ay, ax)
     zero, same = low.eq(0.0), low.eq(high)
-    # Half of each, where the sum may overflow, and more where both are denormal: an eighth of one would be rounded there.
+    # Half of each, where the sum may overflow. Scaled up, where `high * _EIGHTH` may be denormal, and so rounded by much.
     bias = b.format(x).bias
     factor = b.select(high > 2.0 ** (bias - 2), 0.5, b.constant(1.0, x.element))
     factor = b.choose(high < 2.0 ** (4 - bias), b.constant(2.0 ** (bias // 2), x.element), factor)

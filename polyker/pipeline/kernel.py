@@ -37,7 +37,7 @@ def kernel_pass(
 SPLIT_LANES = kernel_pass(
     "split_lanes",
     lambda k, at: split_lanes(k, at.target),
-    why="a schedule by hand may ask for vectors of any number of lanes",
+    why="vector loops of a user's schedule may have any number of lanes",
     machine=True,
 )
 UNSWITCH = kernel_pass(

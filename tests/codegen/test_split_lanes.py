@@ -1,4 +1,4 @@
-"""Vectors of any number of lanes that a schedule by hand asks for: several of the processor's."""
+"""Vector loops of any number of lanes, as in a user's schedule: they become several of native vectors."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ After: `E[i,j] = exp(X[i,j] - M[i]);  S[i] += E[i,l];  P[i,j] = E[i,j] / S[i]`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import islpy as isl
@@ -42,20 +41,17 @@ class SharedValue(Struct, frozen=True):
 
 
 def share_values(program: TypedProgram) -> tuple[TypedProgram, int, tuple[str, ...]]:
-    """Return the program with such values in temporaries, how many, and those that pay only where buffers hold them.
+    """Return the program with such values in temporaries, how many there are, and which of them pay in buffers alone.
 
-    A value with fewer indices than a statement has that reads it is small beside that one's work.
+    A value that has fewer indices than some statement reading it is small beside that statement's work: it may be stored whole.
     """
-    held: list[str] = []
-    for count in itertools.count():
-        shared = _largest(program)
-        if shared is None:
-            return program, count, tuple(held)
-        fresh = Fresh(program)
-        program, name = _stored(program, fresh, shared)
+    count, held = 0, list[str]()
+    while (shared := _largest(program)) is not None:
+        program, name = _stored(program, Fresh(program), shared)
+        count += 1
         if all(len(p.statement.iterators) == len(p.indices) for p in shared):
             held.append(name)
-    raise AssertionError  # each value is stored once
+    return program, count, tuple(held)
 
 
 def _largest(program: TypedProgram) -> list[SharedValue] | None:

@@ -122,14 +122,14 @@ def best_fusion(
         deeper = fusion_of(program, group, target)
         best = None if deeper is None else (deeper, before, after)
     if best is not None:
-        best = max((best, *_from_others(program, items, best, target)), key=lambda found: found[0].gain)
+        best = max((best, *_from_producers(program, items, best, target)), key=lambda found: found[0].gain)
     return best if best is not None and best[0].pays else None
 
 
-def _from_others(
+def _from_producers(
     program: TypedProgram, items: list[Item], best: tuple[Fusion, list[Item], list[Item]], target: Target
 ) -> Iterator[tuple[Fusion, list[Item], list[Item]]]:
-    """Yield the ways to run together what begins with an item that the group of the first one leaves before it, and reads."""
+    """Yield the fusions whose first item is a producer that the best group of the first item reads, and left unfused."""
     fusion, before, _ = best
     for item in before[:MAX_LEFT_OUT]:
         if not any(member.conflicts(item) for member in fusion.group.items):

@@ -68,14 +68,17 @@ def contracted(
     extents: dict[str, Extent] = dict(zip(of_a, a.shape, strict=True)) | dict(zip(of_b, b.shape, strict=True))
     inner = [label for label in extents if label not in labels]
 
+    def by_label(index: list[Subscript], ks: list[Subscript]) -> dict[str, Subscript]:
+        return dict(zip(labels, index, strict=True)) | dict(zip(inner, ks, strict=True))
+
     def term(loops: StatementLoops, index: list[Subscript], ks: list[Subscript]) -> str:
-        at = dict(zip(labels, index, strict=True)) | dict(zip(inner, ks, strict=True))
+        at = by_label(index, ks)
         x = converted(a.read(loops, [at[label] for label in of_a]), a.dtype, within)
         y = converted(b.read(loops, [at[label] for label in of_b]), b.dtype, within)
         return f"{x} * {y}"
 
     def of_terms(index: list[Subscript], ks: list[Subscript]) -> str | None:
-        at = dict(zip(labels, index, strict=True)) | dict(zip(inner, ks, strict=True))
+        at = by_label(index, ks)
         return pairs.condition(at["i"], at["j"])
 
     summed_extents = [extents[label] for label in inner]
